@@ -1,22 +1,23 @@
-//! File handles: which node a client means, with a seal that shows that this server made it.
+//! File handles. A handle names a node and carries a seal: a message authentication code (MAC) which proves that a
+//! server with our key made it.
 //!
 //! ```text
 //!  bytes   4  version, zeros
 //!          8  volume       first half of its UUID
 //!          8  node         the file system's number
-//!         24  home         subvolume, inode, generation: another node that got the number has others
-//!         16  seal         HMAC-SHA-256, cut: of these, of the volume's whole UUID and of the exported directory
+//!         24  home         subvolume, inode, generation: these differ if another node has the number by now
+//!         16  seal         truncated HMAC-SHA-256 over the above, the volume's whole UUID and the exported directory
 //! ```
 //!
-//! A handle has all that leads to its node, so that it stays valid when the server ends and starts again, as long as
-//! the key is the same. The key is the caller's secret; without it no handle can be made up. A handle of one exported
+//! A handle contains everything that is needed to find its node, so it stays valid when the server restarts with the
+//! same key. The key is the caller's secret; without it a client cannot forge a handle. A handle of one exported
 //! directory is not valid for another export of the same volume.
 //!
-//! The seal does not say where the node is: a node that was moved out of the exported directory, by another program in
-//! another run, keeps its handles.
+//! The seal does not prove that the node is still below the exported directory: if another program moves the node out
+//! of it while the server is down, its handles stay valid.
 //!
-//! Failure: [`Status::BADHANDLE`] for bytes of another form; [`Status::STALE`] for a seal or volume that is not right:
-//! a client then looks the path up again. Callers: `server`.
+//! Failure: [`Status::BADHANDLE`] for bytes of another length or version; [`Status::STALE`] for a wrong seal or volume,
+//! so that the client looks the path up again. Callers: `server`.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
@@ -27,15 +28,15 @@ use crate::wire::{Reader, Status, Writer};
 
 /// Length of a handle.
 pub const HANDLE_BYTES: usize = 60;
-/// Length of the key of the seals.
+/// Length of the secret key.
 pub const KEY_BYTES: usize = 32;
 const SEAL_BYTES: usize = 16;
 const SEALED_BYTES: usize = HANDLE_BYTES - SEAL_BYTES;
 const VERSION: u32 = 1 << 24;
-/// Distinguishes the seals from other uses of the key.
+/// Domain separation: a MAC that the key makes for another purpose is never a valid seal.
 const ROLE: &[u8] = b"spinney nfs handle\0";
 
-/// The node of a handle.
+/// The node that a handle names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) node: NodeId,
@@ -50,7 +51,7 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// For an exported directory of a volume.
+    /// Makes handles for one exported directory of a volume.
     pub(crate) fn new(key: &[u8; KEY_BYTES], uuid: &[u8; 16], base: Home) -> Self {
         let mut seal = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
         seal.update(ROLE);
@@ -62,7 +63,7 @@ impl Handles {
         Self { seal, volume: u64::from_be_bytes(*half) }
     }
 
-    /// The number that names the volume to clients.
+    /// The `fsid` of the volume.
     pub(crate) const fn volume(&self) -> u64 {
         self.volume
     }
@@ -81,7 +82,7 @@ impl Handles {
         bytes
     }
 
-    /// The node of a handle that [`Handles::make`] made.
+    /// Checks the seal of a handle, and returns its node.
     ///
     /// # Errors
     /// `BADHANDLE`, `STALE`.

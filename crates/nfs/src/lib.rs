@@ -1,25 +1,26 @@
-//! A server of NFS version 3 (RFC 1813) with MOUNT, over any [`vfs::FileSystem`]: machines without FUSE, and others in
-//! the network, mount an image.
+//! Server for NFS version 3 and MOUNT (RFC 1813) over any [`vfs::FileSystem`], so that machines without FUSE, and other
+//! machines in the network, can mount an image.
 //!
 //! ```text
-//!   wire     bytes to values and back; pure
-//!   handle   file handles, with a seal
-//!   server   Server: connections, procedures, the replies that are kept
+//!   wire     encodes and decodes messages, without I/O
+//!   handle   file handles, signed with a secret key
+//!   server   Server: connections, procedures, the duplicate request cache
 //! ```
 //!
-//! Promises to clients
-//! - A handle stays valid over restarts of the server, as long as its node exists and the key is the same.
-//! - Before the reply to a procedure that changes names or attributes, the change is durable. A WRITE is durable as it
-//!   asks for, and at the latest when COMMIT was answered. The verifier of both changes with each start of the server
-//!   and with each failure to make something durable, so that a client sends again what may be lost.
-//! - A procedure that is sent again on the same address, because its reply was lost, is not carried out twice as long
-//!   as this server runs.
+//! Guarantees to clients
+//! - A handle stays valid when the server restarts, as long as its node exists and the key is the same.
+//! - Changes of names and attributes are durable before the reply. A WRITE is durable as its `stable_how` demands, and
+//!   at the latest after the reply to COMMIT. The write verifier changes with each start of the server and with each
+//!   failed sync, so that clients send again the writes that may be lost.
+//! - If a reply is lost and the client repeats the call from the same address, the server does not carry it out twice,
+//!   unless it was restarted in between.
 //!
-//! Invariants: no handle leads out of the exported directory; the rules of [`access::Permitted`] apply to each user,
-//! whose number is believed: the protocol has no proof of it; memory is bounded whatever clients send.
+//! Invariants: no handle leads out of the exported directory, unless a node was moved out of it (see `handle`).
+//! [`access::Permitted`] checks the permissions of the user that the client names; the server has to trust that name,
+//! because AUTH_SYS has no proof. Memory use is bounded whatever clients send.
 //!
-//! Failure: the status of RFC 1813, or the end of the connection of a client that breaks the protocol or stalls. There
-//! are no locks (NLM): clients mount with `nolock`. Caller: `serve nfs` of the program.
+//! Failure: procedures fail with a status of RFC 1813; a client that breaks the protocol or stalls loses its
+//! connection. There is no lock manager (NLM): clients mount with `nolock`. Caller: `serve nfs` of the program.
 
 mod handle;
 mod number;

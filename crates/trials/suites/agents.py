@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""agents.py MOUNT TREE: agents at work at once, each on a copy of TREE of its own.
+"""agents.py MOUNT TREE: runs agents concurrently, each on a copy of TREE of its own.
 
-Each agent takes a copy, edits 100 files of it, adds one, runs a test in it, and then brings its changes into the base
-(every second agent) or throws them away. The copies are made in three ways: forks on MOUNT (of Spinney), worktrees of
-git, and `cp -a`; the last two in a directory given by --host. Afterwards the base has to contain just the changes of
-those that merged: all is compared. SPINNEY names the program.
+Each agent makes a copy, edits 100 of its files, adds a file, and runs a test in it. Every second agent then merges its
+changes into the base; the others discard them. The copies are made in three ways: forks on MOUNT (of Spinney), git
+worktrees, and `cp -a`; the last two need a directory given by --host. At the end the script compares all files of the
+base: it has to contain the changes of the agents that merged, and no others. SPINNEY names the program.
 """
 import argparse, concurrent.futures, hashlib, json, os, shutil, subprocess, sys, threading, time
 
@@ -30,7 +30,7 @@ def files_of(tree):
 
 
 def work(copy, files, number):
-    """Edits its own files, and tests that nobody else edited them."""
+    """Edits the files of agent `number`, adds one, then greps 50 of them for the new line, as a test run would."""
     own = files[number * EDITS:(number + 1) * EDITS]
     for path in own:
         with open(os.path.join(copy, path), "a") as file:
@@ -58,7 +58,7 @@ class Forks:
         return copy
 
     def merge(self, copy):
-        # Two merges at once into one base: one of them may be told to try again.
+        # Of two concurrent merges into one base, one can fail and has to be repeated.
         for _ in range(50):
             done = subprocess.run([self.program, "fork", "merge", copy], capture_output=True, text=True)
             if done.returncode == 0:
@@ -85,7 +85,7 @@ class Worktrees:
 
     def take(self, number):
         copy = os.path.join(self.host, f"git-{number}")
-        with self.lock:  # two at once read each other's unfinished files
+        with self.lock:  # concurrent `git worktree add` reads unfinished files of the other
             call("git", "worktree", "add", "--no-checkout", "-q", "-b", f"agent-{number}", copy, cwd=self.base)
         call("git", "reset", "-q", "--hard", cwd=copy)
         return copy
@@ -93,7 +93,7 @@ class Worktrees:
     def merge(self, copy):
         call("git", "add", "-A", "-f", cwd=copy)
         call("git", "commit", "-q", "-m", "work", cwd=copy)
-        with self.lock:  # git has one index
+        with self.lock:  # a git repository has one index, so merges cannot run concurrently
             call("git", "merge", "-q", "-m", "merge", "agent-" + copy.rsplit("-", 1)[1], cwd=self.base)
         self.drop(copy)
 
@@ -118,7 +118,7 @@ class Copies:
         return copy
 
     def merge(self, copy):
-        # What changed is newer than the base.
+        # Changed files are newer than those of the base.
         call("rsync", "-a", "--update", copy + "/", self.base + "/")
         self.drop(copy)
 

@@ -1,11 +1,11 @@
 #!/bin/bash
-# sandbox.sh DIR - `spinney run` in subvolumes of DIR, a directory on a mount: a package is installed in a root of
-# Debian, a part of a kernel is built, the history of a git repository is written anew. Each is run once with --discard
-# and once with --keep. The base, and a tree of this machine, have to be the same afterwards.
+# sandbox.sh DIR - tests `spinney run` in subvolumes of DIR, a directory on a mount. It installs a package in a Debian
+# root, builds a part of a Linux kernel, and rewrites the history of a git repository, each once with --discard and once
+# with --keep. Afterwards the base subvolume, and a directory of this machine outside the mount, must be unchanged.
 #
-# SPINNEY names the program. DEBIAN is a directory with a root of Debian, and in that /hello.deb, a package to install.
-# KERNEL is a compressed tar of a kernel's source. A part whose variable is not set is left out. Needs git and python3.
-# The last line is `sandbox: N passed, N failed`.
+# SPINNEY names the program. DEBIAN names a directory with a Debian root, which contains a package to install at
+# /hello.deb. KERNEL names a compressed tar archive of a kernel's source. A test whose variable is not set is skipped.
+# Needs git and python3. The last line of output is `sandbox: N passed, N failed`.
 set -u
 dir=$(cd "${1:?a directory}" && pwd) || exit 2
 spinney=$(command -v "${SPINNEY:-spinney}") || { echo "SPINNEY names no program"; exit 2; }
@@ -26,14 +26,14 @@ try() { # try WHAT COMMAND...
     failed=$((failed + 1)); echo "FAILED: $what: $(tail -n 12 <<< "$out")"
   fi
 }
-# Names, kinds, modes, owners, sizes, times and links of all below a directory, and the contents of its files.
+# Prints a digest of a directory tree: names, types, modes, owners, sizes, times, links, and the contents of all files.
 state() {
   (cd "$1" && find . -printf '%P %y %m %U:%G %s %T@ %n %l\n' | LC_ALL=C sort &&
     find . -type f -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum) | sha256sum
 }
 same() { [ "$(state "$1")" = "$2" ] || { echo "$1 is not what it was"; return 1; }; }
 
-twice() { # twice NAME CHANGED OPTIONS... -- COMMAND...: NAME is a subvolume in place, CHANGED a path in the kept fork
+twice() { # twice NAME CHANGED OPTIONS... -- COMMAND...: NAME: a subvolume of $place; CHANGED: a path in the kept fork
   local name=$1 changed=$2 base="$place/$1" before host_before start; shift 2
   before=$(state "$base"); host_before=$(state "$host"); start=$SECONDS
   cd "$base" || return

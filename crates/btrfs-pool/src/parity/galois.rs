@@ -1,11 +1,11 @@
-//! Computes in GF(256) with the polynomial 0x11d, in which RAID6 has its second parity. `parity` calls it.
+//! Arithmetic in GF(256) with the polynomial 0x11d, for the second parity of RAID6 (Q). Called by `parity`.
 
 #![expect(clippy::indexing_slicing, reason = "a table of 256 entries has one for each byte")]
 
 /// The polynomial without its highest bit: a doubled byte that overflows is reduced by it.
 const POLYNOMIAL: u8 = 0x1d;
 
-/// The double of an element.
+/// Multiplies an element by two.
 const fn doubled(a: u8) -> u8 {
     (a << 1) ^ (if a & 0x80 == 0 { 0 } else { POLYNOMIAL })
 }
@@ -23,24 +23,24 @@ const fn product(mut a: u8, mut b: u8) -> u8 {
     sum
 }
 
-/// Two to this power.
+/// Two to the power of `exponent`.
 pub(super) fn power_of_two(exponent: u64) -> u8 {
     (0..exponent % 255).fold(1, |power, _| doubled(power))
 }
 
-/// The inverse of an element: its power of 254. Zero has none, and gives zero.
+/// The inverse of an element, which is its 254th power. Zero has no inverse, and gives zero.
 pub(super) fn inverse(a: u8) -> u8 {
     (0..254).fold(1, |power, _| product(power, a))
 }
 
-/// Doubles each byte, and adds that of `other`.
+/// Doubles each byte, then adds the byte of `other` at the same place.
 pub(super) fn double_and_add(bytes: &mut [u8], other: &[u8]) {
     for (byte, other) in bytes.iter_mut().zip(other) {
         *byte = doubled(*byte) ^ other;
     }
 }
 
-/// Adds the bytes of `other`.
+/// Adds each byte of `other` to the byte at the same place (exclusive or).
 pub(super) fn add(bytes: &mut [u8], other: &[u8]) {
     for (byte, other) in bytes.iter_mut().zip(other) {
         *byte ^= other;

@@ -1,18 +1,18 @@
-//! Reads chunks with parity (RAID5, RAID6): bytes of stripes that are lost are computed from the others.
+//! Reads chunks with parity (RAID5, RAID6), and reconstructs lost stripes from the others.
 //!
-//! The bytes of such a chunk lie on its devices once. A way to read them is a number, as that of a copy is for the
-//! other profiles: way 0 reads the bytes where they lie; each further way takes some stripes for lost, one (RAID5) or
-//! up to two (RAID6), and computes what lies there from the rest of its row.
+//! Such a chunk has one copy of its data. As the kernel does with mirror numbers, we number the ways to read it: way 0
+//! reads the data columns; each further way treats one stripe (RAID5), or up to two (RAID6), as lost, and reconstructs
+//! their columns from the other columns of the row.
 //!
 //! ```text
 //! P = D0 + D1 + ...    Q = D0 + 2 D1 + 4 D2 + ...    (in GF(256), where adding is exclusive or)
 //! ```
 //!
-//! Which way gives the right bytes their checksum says; nothing here can. Rows are read where they lie in the stripes,
-//! also beyond the end of a chunk whose length is not a multiple of a row.
+//! This module cannot tell which way gives the right bytes: callers try the ways until the checksum matches. The
+//! last row is complete in the stripes even if the chunk ends within it; its columns are then read beyond that end.
 //!
-//! Nothing writes parity: a pool for writing refuses such chunks. Failures are those of the reader that is passed.
-//! Callers: the pool's reads, scrubs, check and rescue.
+//! Spinney does not write parity: a pool for writing refuses such chunks. The functions here fail with the errors of
+//! the reader that the caller passes. Callers: the pool's reads, scrub, check and rescue.
 
 mod galois;
 
@@ -24,10 +24,10 @@ use crate::chunk::Chunk;
 use crate::plan::{Part, Purpose, plan};
 use crate::profile::Profile;
 
-/// Pairs of lost stripes are tried in chunks of so many stripes at most, since there are as many as their square.
+/// Most stripes of a chunk for which pairs of lost stripes are tried: the number of pairs grows with the square.
 const PAIRED_STRIPES_MAX: u64 = 32;
 
-/// The stripes that a way to read takes for lost.
+/// The stripes that a way treats as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Lost {
     first: u64,
@@ -43,10 +43,10 @@ impl Lost {
 /// Reads part of one device.
 pub type ReadPart<'a, E> = dyn FnMut(&Part, &mut [u8]) -> Result<(), E> + 'a;
 
-/// Fills `buf` with the bytes at `at`, in one of the [`ways`] to read them.
+/// Fills `buf` with the bytes at `at`, reading them in one of the [`ways`].
 ///
 /// # Errors
-/// The reader's.
+/// Those of the reader.
 pub fn read<E>(chunk: &Chunk, at: Logical, buf: &mut [u8], way: u32, read: &mut ReadPart<'_, E>) -> Result<(), E> {
     let lost = chunk.is_parity().then(|| lost_of(chunk, way)).flatten();
     for part in plan(chunk, at, to_u64(buf.len()), Purpose::Read(way)) {
@@ -60,8 +60,8 @@ pub fn read<E>(chunk: &Chunk, at: Logical, buf: &mut [u8], way: u32, read: &mut 
     Ok(())
 }
 
-/// The numbers of the ways to read a range that differ from each other: of a chunk with parity, those that take a
-/// stripe of the range for lost.
+/// The numbers of the ways to read a range. With parity, leaves out the ways whose lost stripes are not in the range:
+/// they read the same bytes as way 0.
 #[must_use]
 pub fn ways(chunk: &Chunk, at: Logical, len: u64) -> Vec<u32> {
     let copies = chunk.profile().mirror_count();
@@ -76,7 +76,7 @@ pub fn ways(chunk: &Chunk, at: Logical, len: u64) -> Vec<u32> {
     (0..copies).chain(rebuilds.filter(differs)).collect()
 }
 
-/// True when a way to read a range needs only devices that are there.
+/// True if a way to read a range needs no missing device.
 pub(crate) fn is_possible(chunk: &Chunk, at: Logical, len: u64, way: u32, is_there: &dyn Fn(&Part) -> bool) -> bool {
     struct Missing;
     let lost = chunk.is_parity().then(|| lost_of(chunk, way)).flatten();
@@ -89,20 +89,20 @@ pub(crate) fn is_possible(chunk: &Chunk, at: Logical, len: u64, way: u32, is_the
     })
 }
 
-/// A column of parity that does not fit the data of its row.
+/// A parity column that does not match the data of its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongParity {
-    /// Where it lies; its mirror is 0 for P and 1 for Q.
+    /// Its place on the device; `mirror` is 0 for P and 1 for Q.
     pub part: Part,
-    /// First byte that differs.
+    /// Index of the first byte that differs.
     pub at: usize,
-    /// The byte that fits the data.
+    /// The byte computed from the data.
     pub expected: u8,
-    /// The byte that is there.
+    /// The byte read from the device.
     pub found: u8,
 }
 
-/// The rows of a chunk with parity that a range touches.
+/// The rows that a range touches; none for a chunk without parity.
 #[must_use]
 pub fn rows(chunk: &Chunk, at: Logical, len: u64) -> std::ops::Range<u64> {
     if !chunk.is_parity() || len == 0 {
@@ -116,7 +116,7 @@ pub fn rows(chunk: &Chunk, at: Logical, len: u64) -> std::ops::Range<u64> {
 /// Compares the parity of a row with its data.
 ///
 /// # Errors
-/// The reader's.
+/// Those of the reader.
 pub fn check_row<E>(chunk: &Chunk, row: u64, read: &mut ReadPart<'_, E>) -> Result<Vec<WrongParity>, E> {
     let len = to_usize(STRIPE_LEN);
     let columns = columns(chunk);
@@ -138,7 +138,7 @@ pub fn check_row<E>(chunk: &Chunk, row: u64, read: &mut ReadPart<'_, E>) -> Resu
     Ok(wrong)
 }
 
-/// Fills `bytes` with a part of one column: from where it lies, or computed where its stripe is lost.
+/// Fills `bytes` with a part of one column: reads it, or reconstructs it if its stripe is lost.
 fn read_of_row<E>(
     chunk: &Chunk,
     (at, lost): (Logical, Lost),
@@ -155,7 +155,7 @@ fn read_of_row<E>(
     let (own, columns) = (column_of(stripe_index), columns(chunk));
     let other = [Some(lost.first), lost.second].into_iter().flatten().find(|index| *index != stripe_index);
     let other = other.map(column_of);
-    // P is used unless it is lost; Q where P alone does not suffice.
+    // P reconstructs one lost data column. Q is needed if P, or a second data column, is lost too.
     let is_p_lost = other == Some(columns);
     let second = other.filter(|column| *column < columns);
     let needs_q = is_p_lost || second.is_some();
@@ -179,7 +179,7 @@ fn read_of_row<E>(
     }
     let own_power = galois::power_of_two(own);
     match second {
-        // p = Dx + Dy, and q = 2^x Dx + 2^y Dy.
+        // Here p = Dx + Dy and q = 2^x Dx + 2^y Dy, so Dx = (q + 2^y p) / (2^x + 2^y).
         Some(second) => {
             let second_power = galois::power_of_two(second);
             galois::scale(&mut p, second_power);
@@ -196,12 +196,12 @@ fn read_of_row<E>(
     Ok(())
 }
 
-/// Columns of data in a row.
+/// Number of data columns in a row.
 fn columns(chunk: &Chunk) -> u64 {
     chunk.profile().data_columns(chunk.shape())
 }
 
-/// A part of a column of a row: first the data, then P, then Q.
+/// A part of one column. Columns are numbered within their row: data first, then P, then Q.
 fn column_part(chunk: &Chunk, row: u64, column: u64, in_column: u64, len: u64) -> Part {
     let index = Profile::stripe_of(chunk.shape(), row, column);
     let stripe = chunk.stripes().get(to_usize(index)).expect("a row has a column in each stripe");
@@ -209,7 +209,7 @@ fn column_part(chunk: &Chunk, row: u64, column: u64, in_column: u64, len: u64) -
     Part { mirror: 0, device: stripe.device, device_offset, range_offset: 0, len }
 }
 
-/// Offset in its stripe, and the stripe's index, of each part of a range.
+/// For each part of a range: its offset in its stripe, and the index of the stripe.
 fn places(chunk: &Chunk, at: Logical, len: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
     plan(chunk, at, len, Purpose::Read(0)).into_iter().map(move |part| place_of(chunk, at, &part))
 }
@@ -220,7 +220,7 @@ fn place_of(chunk: &Chunk, at: Logical, part: &Part) -> (u64, u64) {
     (place.offset, place.stripe_index)
 }
 
-/// The number of the last way to read a chunk with parity.
+/// The highest way number of a chunk with parity.
 fn way_max(chunk: &Chunk) -> u32 {
     let count = chunk.shape().stripe_count;
     let has_pairs = chunk.profile().parity_count() > 1 && count <= PAIRED_STRIPES_MAX;
@@ -228,7 +228,7 @@ fn way_max(chunk: &Chunk) -> u32 {
     u32::try_from(count.saturating_add(pairs)).unwrap_or(u32::MAX)
 }
 
-/// The stripes that a way takes for lost: first each alone, then each pair.
+/// The stripes that a way treats as lost. Ways are numbered: first each single stripe, then each pair.
 fn lost_of(chunk: &Chunk, way: u32) -> Option<Lost> {
     let count = chunk.shape().stripe_count;
     let number = u64::from(way.checked_sub(1)?);

@@ -1,5 +1,5 @@
-//! Maps bytes of chunks with the profiles RAID5 and RAID6: each row of stripes has one or two columns of 64 KiB that
-//! hold parity, and these move on by one stripe with each row. Called by `profile` and `parity`.
+//! Maps logical offsets to stripes for RAID5 and RAID6. A row has one column of 64 KiB on each stripe; one or two of
+//! them hold parity, and rotate by one stripe from row to row. Called by `profile` and `parity`.
 //!
 //! ```text
 //! RAID5 over 3      stripe 0  1  2        RAID6 over 4      stripe 0  1  2  3
@@ -12,12 +12,12 @@ use btrfs_disk::items::STRIPE_LEN;
 
 use super::{Place, Shape};
 
-/// Columns of data in a row.
+/// Number of data columns in a row.
 pub(super) fn data_columns(shape: Shape, parity_count: u64) -> u64 {
     shape.stripe_count.saturating_sub(parity_count).max(1)
 }
 
-/// The stripe that holds a column of a row: first the data, then P, then Q.
+/// The stripe that holds a column of a row. Columns are numbered data first, then P, then Q.
 pub(super) fn stripe_of(shape: Shape, row: u64, column: u64) -> u64 {
     (row % shape.stripe_count + column) % shape.stripe_count
 }
@@ -41,7 +41,7 @@ pub(super) fn offset_in_chunk(shape: Shape, parity_count: u64, stripe_index: u64
     (column < columns).then(|| (row * columns + column) * STRIPE_LEN + in_unit)
 }
 
-/// Rounded up to whole rows, so that a chunk of odd length stays inside its stripes.
+/// Rounds up to whole rows, so that the last, partial row of a chunk still lies inside its stripes.
 pub(super) fn stripe_bytes(shape: Shape, parity_count: u64) -> u64 {
     let unit_count = shape.len.div_ceil(STRIPE_LEN);
     unit_count.div_ceil(data_columns(shape, parity_count)) * STRIPE_LEN

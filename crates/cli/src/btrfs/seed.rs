@@ -1,8 +1,8 @@
 //! `spinney device seed` marks a volume as a seed, and `mkfs --seed` makes a sprout of one. Called by `device` and
 //! `mkfs`.
 //!
-//! A seed is not written any more. A sprout is a volume on a device of its own that refers to what the seed holds, and
-//! so begins with its contents at once.
+//! A seed is a volume that is only read. A sprout is a new volume on a device of its own. It refers to the data of the
+//! seed, so that it has the seed's contents without a copy.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -55,7 +55,8 @@ impl Seed {
         let wanted = self.state == State::On;
         if is_seed(&members().with_context(|| shown.clone())?) != wanted {
             if wanted {
-                // A log is replayed, and deletions that were begun are finished: afterwards nobody can.
+                // Opening replays the log tree and deletes orphans. Once the volume is a seed, it can no longer be
+                // changed.
                 VolumeOptions::new().open_devices(devices.clone())?.close()?;
             }
             members().and_then(|members| members.mark_seed(wanted)).with_context(|| shown.clone())?;
@@ -65,10 +66,10 @@ impl Seed {
     }
 }
 
-/// Refuses to take a seed out of its sprout.
+/// Fails if the device is a seed of the volume: a sprout cannot lose its seed.
 ///
 /// # Errors
-/// `Unsupported`.
+/// `Unsupported` for a seed.
 pub(super) fn refuse(device: &DeviceState) -> Result<()> {
     match device.is_seed {
         true => {
@@ -79,10 +80,10 @@ pub(super) fn refuse(device: &DeviceState) -> Result<()> {
     }
 }
 
-/// Makes a sprout of the volume named by a list of devices.
+/// Makes a sprout on the device `new` of the volume on the devices that `seed` lists.
 ///
 /// # Errors
-/// Those of the devices; `Unsupported` for a volume that is no seed.
+/// Those of the devices; `Unsupported` if the volume is not a seed.
 pub(super) fn sprout(seed: &Path, new: Arc<dyn Device>) -> Result<VolumeInfo> {
     let open = |locator: Locator| blockdev::open(&locator, Access::READ);
     let seeds: Vec<Arc<dyn Device>> = Locator::parse_list(seed)?.into_iter().map(open).collect::<Result<_, _>>()?;

@@ -9,16 +9,16 @@ use super::session::{Held, Outcome, Session, Wcc, put_status};
 use crate::wire::{Access, DATA_BYTES_MAX, NfsTime, SetAttributes, Status, Writer, put_attributes};
 
 const ANY_EXECUTE: u32 = 0o111;
-/// Preferred bytes of a directory listing.
+/// Preferred size of a READDIR request (`dtpref`).
 const LISTING_BYTES: u32 = 64 << 10;
-/// Unit of transfers.
+/// Suggested multiple of transfer sizes (`rtmult`, `wtmult`).
 const UNIT_BYTES: u32 = 4096;
-/// Longest file: offsets of clients are signed numbers of 64 bits.
+/// Largest file size: clients have signed 64-bit offsets.
 const FILE_BYTES_MAX: u64 = i64::MAX.cast_unsigned();
-/// The number that `ls -l` can show; formats have their own limits, and say so with MLINK.
+/// As good as no limit. Each format has a limit of its own, and fails with MLINK.
 const LINKS_MAX: u32 = 65_535;
 
-/// Abilities of an export (`FSF3_*`): links, symbolic links, the same answers everywhere, times that are set.
+/// Properties of the export (`FSF3_*`): hard links, symbolic links, the same PATHCONF everywhere, SETATTR of times.
 const PROPERTIES: u32 = 0x01 | 0x02 | 0x08 | 0x10;
 
 /// Procedures on attributes.
@@ -78,7 +78,7 @@ impl Attributes<'_, '_> {
         }
     }
 
-    /// Everything that the user may do with a node.
+    /// All access rights that the user has on a node.
     fn granted(&self, node: &Held<'_>) -> Outcome<Access> {
         let may = |right| self.view.grants(node.node, &node.attr, right);
         let (reads, searches) = (may(Right::Read)?, may(Right::Search)?);
@@ -90,7 +90,7 @@ impl Attributes<'_, '_> {
             granted.set(Access::MODIFY | Access::EXTEND | Access::DELETE, writes && searches);
         } else {
             granted.set(Access::MODIFY | Access::EXTEND, writes);
-            // Root runs what somebody may run.
+            // Root too needs an execute bit in the mode.
             granted.set(Access::EXECUTE, searches && node.attr.permissions & ANY_EXECUTE != 0);
         }
         Ok(granted)
@@ -112,7 +112,7 @@ impl Attributes<'_, '_> {
             for count in [nodes, nodes_free, nodes_free] {
                 out.u64(count);
             }
-            // Seconds for which the numbers stay right.
+            // `invarsec` 0: the numbers may change at any time.
             out.u32(0);
         }
     }
@@ -123,13 +123,13 @@ impl Attributes<'_, '_> {
         if node.is_none() {
             return;
         }
-        // Of reads and writes: the most, the preferred, and the unit.
+        // For READ, then for WRITE: maximum, preferred size, multiple.
         for number in [DATA_BYTES_MAX, DATA_BYTES_MAX, UNIT_BYTES, DATA_BYTES_MAX, DATA_BYTES_MAX, UNIT_BYTES] {
             out.u32(number);
         }
         out.u32(LISTING_BYTES);
         out.u64(FILE_BYTES_MAX);
-        // Times have a unit of a nanosecond.
+        // `time_delta`: one nanosecond.
         out.u32(0);
         out.u32(1);
         out.u32(PROPERTIES);
@@ -146,7 +146,7 @@ impl Attributes<'_, '_> {
         if let Some(name_bytes_max) = name_bytes_max {
             out.u32(LINKS_MAX);
             out.u32(name_bytes_max);
-            // Longer names are refused; only root gives files away.
+            // `no_trunc`, `chown_restricted`; then `case_insensitive`, `case_preserving`.
             out.bool(true);
             out.bool(true);
             out.bool(self.shared.fs.ignores_case());

@@ -4,16 +4,16 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Messages up to this length are not counted: the number of threads limits them.
+/// Messages up to this length are not counted: the number of threads already limits them.
 const SHORT_BYTES: usize = 32 << 10;
 
-/// Bytes that may be used.
+/// The bytes that are still free.
 pub(super) struct Budget {
     left: Mutex<usize>,
     returned: Condvar,
 }
 
-/// Bytes in use, until this is dropped.
+/// A reservation of bytes; dropping it returns them.
 #[must_use = "the bytes are given back when it is dropped"]
 pub(super) struct Share<'a> {
     budget: &'a Budget,
@@ -25,8 +25,8 @@ impl Budget {
         Self { left: Mutex::new(bytes), returned: Condvar::new() }
     }
 
-    /// A share of `bytes`, when others have given back so much; `None` if they have not by `deadline`. A caller has one
-    /// share at most, so that nobody waits for itself.
+    /// Reserves `bytes`, and waits until they are free; `None` if they are not by `deadline`. A caller must not hold
+    /// another share for the same message, or threads could wait for each other.
     pub(super) fn take(&self, bytes: usize, deadline: Instant) -> Option<Share<'_>> {
         if bytes <= SHORT_BYTES {
             return Some(Share { budget: self, bytes: 0 });

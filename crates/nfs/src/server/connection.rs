@@ -1,5 +1,5 @@
-//! The threads of a connection. A thread that has received a record lets the next thread receive, answers it, and sends
-//! the reply: replies come in any order.
+//! The threads of a connection. One thread at a time receives. After it has received a record, it lets the next thread
+//! receive, runs the call, and sends the reply. Replies may leave in another order than their calls came.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, Scope};
@@ -17,7 +17,7 @@ struct Connection<'a> {
     peer: Peer,
     inbox: Mutex<Inbox>,
     sending: Mutex<()>,
-    /// The client has left, or was given up.
+    /// The client closed the connection, or the server did after an error.
     has_ended: AtomicBool,
     /// Threads that wait for a record.
     idle: AtomicUsize,
@@ -25,10 +25,10 @@ struct Connection<'a> {
     failure: Mutex<Option<Ended>>,
 }
 
-/// Serves a connection until the client leaves.
+/// Serves a connection until it ends.
 ///
 /// # Errors
-/// The fault of the client, or the socket's error.
+/// A protocol error of the client, or an error of the socket.
 pub(super) fn run(shared: &Shared, socket: &Socket, peer: Peer) -> Result<(), Ended> {
     let connection = Connection {
         shared,
@@ -60,7 +60,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Ends the connection for all threads; the first reason counts.
+    /// Ends the connection for all threads, and keeps the first reason.
     fn end(&self, reason: Option<Ended>) {
         if !self.has_ended.swap(true, Ordering::AcqRel) {
             let failed = reason.is_some();
@@ -71,7 +71,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Receives one record, lets another thread receive, and answers; false where there are no more.
+    /// Receives one record, lets another thread receive, and answers; false if no more records come.
     fn take_turn<'scope>(&'scope self, scope: &'scope Scope<'scope, 'a>) -> Result<bool, Ended>
     where
         'a: 'scope,
@@ -95,7 +95,7 @@ impl<'a> Connection<'a> {
         Ok(true)
     }
 
-    /// Starts a thread that receives the next record, where that is allowed.
+    /// Starts a thread to receive the next record, unless a limit of threads is reached.
     fn add_thread<'scope>(&'scope self, scope: &'scope Scope<'scope, 'a>)
     where
         'a: 'scope,

@@ -1,4 +1,4 @@
-//! Procedures on contents: READLINK, READ, WRITE, COMMIT.
+//! Procedures on the contents of files: READLINK, READ, WRITE, COMMIT.
 
 use std::ops::Deref;
 
@@ -10,10 +10,10 @@ use super::session::{Held, Outcome, Session, Wcc, put_status};
 use crate::number::{to_u32, to_u64, to_usize};
 use crate::wire::{DATA_BYTES_MAX, Stability, Status, Writer};
 
-/// Offsets are signed numbers for most clients and file systems.
+/// Most clients and file systems have signed offsets.
 const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
 
-/// A write that was done.
+/// The result of a WRITE.
 struct Done {
     count: usize,
     verifier: u64,
@@ -59,7 +59,7 @@ impl Contents<'_, '_> {
             out.u32(0);
             out.bool(false);
             let len = to_usize(count.min(DATA_BYTES_MAX));
-            // No more memory than the file can fill.
+            // Allocates no more than the rest of the file needs.
             let left = node.attr.size.saturating_sub(offset);
             let len = usize::try_from(left).map_or(len, |left| len.min(left));
             let fill = |buf: &mut [u8]| match buf.is_empty() {
@@ -79,7 +79,8 @@ impl Contents<'_, '_> {
         }
     }
 
-    /// A client that runs a program reads it, and an owner who opened a file reads it whatever its mode is by now.
+    /// Execute permission is enough: a client reads a program to run it. An owner may always read: the file may be
+    /// open, and its mode may have changed since.
     fn may_read(&self, node: &Held<'_>) -> Outcome<()> {
         check_is_file(&node.attr)?;
         let may = |right| self.view.grants(node.node, &node.attr, right);
@@ -110,7 +111,7 @@ impl Contents<'_, '_> {
         if offset.checked_add(to_u64(data.len())).is_none_or(|end| end > OFFSET_MAX) {
             return Err(Status::FBIG);
         }
-        // Before the write: if data is lost from now on, the client has to see another number with its COMMIT.
+        // Before the write: if data is lost after this point, the COMMIT has to return another verifier.
         let verifier = self.shared.verifier();
         let count = {
             let _turn = self.shared.order.lock(node.node);
@@ -136,7 +137,7 @@ impl Contents<'_, '_> {
         Ok(Done { count, verifier })
     }
 
-    /// Everything of the file becomes durable, whatever range the client names.
+    /// Syncs the whole file: the range that the client names is only a hint.
     pub(super) fn commit(&self, node: &[u8], out: &mut Writer) {
         let mut wcc = Wcc::default();
         let verifier = self.shared.verifier();

@@ -1,4 +1,5 @@
-//! Turns a record into a procedure and its reply, or into a refusal. Called by `connection`.
+//! Decodes a record, runs the procedure that it calls, and makes the reply; or rejects the call. Called by
+//! `connection`.
 
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use crate::wire::{
     success,
 };
 
-/// A reply with its mark, and its share of the memory.
+/// A reply with its record mark, and its reservation in the memory budget.
 pub(super) struct Reply<'a> {
     pub(super) bytes: Vec<u8>,
     _share: Option<Share<'a>>,
@@ -25,12 +26,12 @@ pub(super) struct Reply<'a> {
 /// Answers a record.
 ///
 /// # Errors
-/// [`Ended`] for a record that is no call.
+/// [`Ended`] for a record that is no call, and if no memory for the reply was free in time.
 pub(super) fn answer<'a>(shared: &'a Shared, peer: Peer, record: &[u8]) -> Result<Reply<'a>, Ended> {
     let call = Call::decode(record)?;
     let share = match share_of(shared, &call) {
         Ok(share) => share,
-        // The client sends the call again, after a while.
+        // The connection ends; the client reconnects, and repeats the call.
         Err(()) => return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
     };
     let bytes = match carry_out(shared, peer, record, &call) {
@@ -40,7 +41,7 @@ pub(super) fn answer<'a>(shared: &'a Shared, peer: Peer, record: &[u8]) -> Resul
     Ok(Reply { bytes, _share: share })
 }
 
-/// The memory of a long reply; that of a short one is not counted.
+/// Reserves memory for a long reply; short ones are not counted.
 fn share_of<'a>(shared: &'a Shared, call: &Call<'_>) -> Result<Option<Share<'a>>, ()> {
     if call.program != Program::Nfs.number() {
         return Ok(None);
@@ -54,7 +55,7 @@ fn share_of<'a>(shared: &'a Shared, call: &Call<'_>) -> Result<Option<Share<'a>>
     shared.budget.take(bytes, Instant::now() + STALL_MAX).map(Some).ok_or(())
 }
 
-/// A record with its mark; `put` writes its contents.
+/// Makes a record with its mark; `put` writes the contents.
 fn reply(put: impl FnOnce(&mut Writer)) -> Vec<u8> {
     let mut out = Writer::default();
     out.u32(0);
@@ -72,7 +73,7 @@ fn carry_out(shared: &Shared, peer: Peer, record: &[u8], call: &Call<'_>) -> Res
     if call.version != Program::VERSION {
         return Err(Refusal::ProgramMismatch);
     }
-    // Procedure 0 shows that the server is there, to every caller.
+    // Procedure 0 (NULL, a ping) needs no credential.
     if call.procedure != 0 {
         match &call.credential {
             Credential::Other(_) => return Err(Refusal::Auth(AuthFailure::TooWeak)),

@@ -1,7 +1,8 @@
-//! READDIR and READDIRPLUS: the names of a directory, a part at a time.
+//! READDIR and READDIRPLUS: list the entries of a directory in several calls.
 //!
-//! A cookie is the file system's own position, which does not change as long as its name is there: so listings go on
-//! while the directory changes, and after the server was started again. The verifier of cookies is always zero.
+//! A cookie is the file system's own directory position, which stays the same as long as its entry exists. A listing
+//! can therefore continue after changes of the directory, and after a restart of the server. The cookie verifier is
+//! always zero.
 
 use std::ops::Deref;
 
@@ -13,32 +14,32 @@ use super::session::{Held, Outcome, Session};
 use crate::number::to_usize;
 use crate::wire::{DATA_BYTES_MAX, Status, Writer};
 
-/// Bytes at the end of a listing: no more entries, and whether it is the end.
+/// Bytes after the last entry: the end of the list, and `eof`.
 const END_BYTES: usize = 8;
-/// Bytes of the verifier.
+/// The cookie verifier.
 const VERIFIER: u64 = 0;
 
-/// How much a client takes.
+/// Limits of the client on the size of the reply.
 #[derive(Clone, Copy)]
 struct Room {
-    /// Names, numbers and cookies; not the attributes and handles.
+    /// Names, inode numbers and cookies, without attributes and handles (`dircount`).
     names: usize,
-    /// All of the result.
+    /// The whole result (`maxcount`).
     all: usize,
 }
 
-/// Takes the names of a directory as long as there is room.
+/// Writes entries of a directory to the reply while there is room.
 struct Listing<'a, 'b> {
     session: &'a Session<'b>,
     dir: &'a Held<'b>,
     out: &'a mut Writer,
-    /// Length of the reply at the begin of the result.
+    /// Offset of the result in the reply.
     start: usize,
     room: Room,
-    /// Bytes of names, numbers and cookies.
+    /// Bytes of names, inode numbers and cookies so far.
     name_bytes: usize,
     with_nodes: bool,
-    /// References that came with the names.
+    /// Nodes to which the listing holds references.
     taken: Vec<NodeId>,
     count: usize,
     is_full: bool,
@@ -59,10 +60,10 @@ impl DirSink for Listing<'_, '_> {
 }
 
 impl Listing<'_, '_> {
-    /// Adds a name; false, and nothing was written, where there is no room.
+    /// Adds an entry. Returns false, and writes nothing, if there is no room.
     fn put(&mut self, entry: &DirEntry<'_>, node: Option<(NodeId, &Attr)>) -> bool {
         let before = self.out.len();
-        // Nothing above the exported directory shows.
+        // `..` of the exported directory is itself: clients see nothing above it.
         let is_base = self.dir.node == self.session.shared.base;
         let ino = if entry.name == b".." && is_base { self.dir.attr.ino } else { entry.ino };
         self.out.bool(true);
@@ -87,7 +88,7 @@ impl Listing<'_, '_> {
     }
 }
 
-/// Procedures that list names.
+/// Procedures that list directories.
 pub(super) struct Listings<'s, 'a>(pub(super) &'s Session<'a>);
 
 impl<'a> Deref for Listings<'_, 'a> {

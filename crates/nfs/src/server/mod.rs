@@ -2,21 +2,21 @@
 //!
 //! ```text
 //!  connection  threads of one connection: receive a record, answer it, send the reply
-//!    record    fragments become records, within time and memory (socket, budget)
-//!    dispatch  a call becomes a procedure, or a refusal; replies that are kept (replies)
-//!    session   what one call works with: the user's view (users), nodes, order, durability
+//!    record    joins fragments to records, with limits of time (socket) and memory (budget)
+//!    dispatch  decodes the call, runs its procedure or rejects it; duplicate request cache (replies)
+//!    session   context of one call: the user's view (users), nodes, locks (order), syncs
 //!    mount, attributes, contents, names, list      the procedures
 //! ```
 //!
 //! Invariants
-//! * Each call holds references to the nodes it uses and gives them back; none are kept between calls, so that a
-//!   removed file is free at once.
-//! * Changes of one node take turns (order), so that the attributes before and after a change that a client is told
-//!   belong together.
-//! * The number of threads and the bytes of long records and replies are limited for all connections together.
+//! * Each call holds references to the nodes that it uses, and drops them at its end. The server keeps none between
+//!   calls, so that a removed file is freed at once.
+//! * Changes of one node are serialized (order), so that no other change falls between the attributes before and after
+//!   a change that a reply reports (`wcc_data`).
+//! * The number of threads and the memory of long records and replies are limited for all connections together.
 //!
-//! Failure: a client that breaks RPC, or takes or gives nothing within a time limit, loses its connection; all else is
-//! a status. Caller: `serve nfs` of the program.
+//! Failure: a client that breaks RPC, or that neither sends nor receives within a time limit, loses its connection;
+//! every other failure is a status in the reply. Caller: `serve nfs` of the program.
 
 mod attributes;
 mod budget;
@@ -55,38 +55,38 @@ pub use users::{NOBODY, Squash};
 /// The port of NFS.
 pub const DEFAULT_PORT: u16 = 2049;
 
-/// Time in which a client has to send a record, and to take some of a reply.
+/// Longest time to receive a record; also the longest time without progress while a reply is sent.
 const STALL_MAX: Duration = Duration::from_secs(60);
-/// Time that a connection may be without a call. Clients close theirs earlier, and connect again when they need to.
+/// Idle timeout of a connection. Clients close idle connections earlier, and reconnect when they need to.
 const IDLE_MAX: Duration = Duration::from_secs(15 * 60);
-/// Time for the first record of a connection.
+/// Longest wait for the first record of a connection.
 const FIRST_MAX: Duration = Duration::from_secs(60);
-/// Threads of a connection.
+/// Most threads of one connection.
 const THREADS_MAX: usize = 16;
-/// Further threads of all connections together.
+/// Most threads of all connections together, beside the first thread of each.
 const SHARED_THREADS_MAX: usize = 256;
-/// Bytes of all long records and replies that are in memory.
+/// Most bytes of long records and replies in memory, for all connections together.
 const LONG_BYTES_MAX: usize = 96 << 20;
 
-/// How a directory is exported.
+/// Settings of an export.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Path of the directory.
     pub path: Vec<u8>,
     /// The UUID of the volume.
     pub uuid: [u8; 16],
-    /// The secret of the handles: another one makes all handles stale.
+    /// Secret key of the handles: with another key all existing handles are stale.
     pub key: [u8; KEY_BYTES],
-    /// The users for whom clients act.
+    /// Mapping of client users to users of the volume.
     pub squash: Squash,
     /// Refuse every change.
     pub read_only: bool,
 }
 
-/// The other end of a connection. A client that connects again from its address may repeat a call.
+/// Identifies a client in the duplicate request cache: it may repeat a call after it reconnects from the same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// An address of TCP.
+    /// Address and port of a TCP client.
     Address(SocketAddr),
     /// A connection without an address.
     Nameless(u64),
@@ -100,14 +100,14 @@ struct Shared {
     handles: Handles,
     squash: Squash,
     read_only: bool,
-    /// Another number tells clients that writes which they did not commit may be lost.
+    /// Write verifier: when it changes, clients send the writes again that they have not committed.
     verifier: AtomicU64,
     order: Order,
     replies: Replies,
     budget: Budget,
-    /// Further threads that may be started.
+    /// Number of threads that may still start.
     threads: AtomicUsize,
-    /// Numbers for connections without an address.
+    /// Number of the next connection without an address.
     connections: AtomicU64,
 }
 
@@ -117,7 +117,7 @@ impl Drop for Shared {
     }
 }
 
-/// Serves one directory of a file system. Clones share it.
+/// Serves one directory of a file system. Clones share one state.
 #[derive(Clone)]
 pub struct Server(Arc<Shared>);
 
@@ -128,10 +128,10 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// A server of a directory.
+    /// Makes a server for a directory.
     ///
     /// # Errors
-    /// Those of its path; `ENOTDIR`; `EIO` where the system has no random numbers.
+    /// Those of resolving the path; `ENOTDIR`; `EIO` if the system has no random numbers.
     pub fn new(fs: Arc<dyn FileSystem>, options: &Options) -> vfs::Result<Self> {
         let base = fs.resolve(&options.path, Follow::Last)?;
         if !base.attr.is_dir() {
@@ -155,10 +155,10 @@ impl Server {
         })))
     }
 
-    /// Serves one connection to its end; `address` is the other end's. Shutting the socket down ends it.
+    /// Serves one connection until it ends; `address` is the client's. To stop it, shut the socket down.
     ///
     /// # Errors
-    /// The fault of the client, or the socket's error; only for a log.
+    /// A protocol error of the client, or an error of the socket. Callers only log it.
     pub fn serve(&self, socket: Arc<OwnedFd>, address: Option<SocketAddr>) -> Result<(), Ended> {
         let number = || Peer::Nameless(self.0.connections.fetch_add(1, Ordering::Relaxed));
         let peer = address.map_or_else(number, Peer::Address);
@@ -167,7 +167,7 @@ impl Server {
 }
 
 impl Shared {
-    /// Takes the right to start one more thread.
+    /// Reserves one of the shared threads; `None` if all are in use.
     fn take_thread(&self) -> Option<Seat<'_>> {
         let less = |left: usize| left.checked_sub(1);
         let taken = self.threads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -178,13 +178,13 @@ impl Shared {
         self.verifier.load(Ordering::Acquire)
     }
 
-    /// Tells clients that writes may be lost.
+    /// Changes the write verifier, so that clients send uncommitted writes again.
     fn change_verifier(&self) {
         self.verifier.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// The right to run a thread.
+/// A reserved thread; dropping it releases the reservation.
 struct Seat<'a>(&'a AtomicUsize);
 
 impl Drop for Seat<'_> {
@@ -193,10 +193,10 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// The reason why a connection ended early.
+/// The reason for which the server closed a connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// The client sent something that does not belong there.
+    /// The client broke the protocol.
     #[error(transparent)]
     Malformed(#[from] Malformed),
     /// The socket failed, or the client was too slow.

@@ -1,4 +1,4 @@
-//! MOUNT: gives out the handle of the exported directory, or of a directory below it.
+//! The MOUNT protocol: MNT returns the handle of the exported directory, or of a directory below it.
 
 use std::ops::Deref;
 
@@ -35,12 +35,12 @@ impl Mounts<'_, '_> {
                 }
                 Err(status) => out.u32(status.0),
             },
-            // No list of clients is kept.
+            // The server keeps no list of clients, so the list of mounts is empty.
             MountArguments::Dump => out.bool(false),
             MountArguments::Export => {
                 out.bool(true);
                 out.opaque(EXPORT);
-                // For no group of machines in particular.
+                // Empty list of groups: the export is open to all machines.
                 out.bool(false);
                 out.bool(false);
             }
@@ -48,13 +48,14 @@ impl Mounts<'_, '_> {
         }
     }
 
-    /// The handle of a directory. The user needs permission on the way to it, as in a mount of the whole export.
+    /// Returns the handle of a directory. The user needs search permission on all directories of the path, as in a
+    /// mount of the whole export.
     fn mounted(&self, path: &[u8]) -> Outcome<Vec<u8>> {
         if path.contains(&0) {
             return Err(Status::INVAL);
         }
         let path = if path.is_empty() { EXPORT } else { path };
-        // Only `resolve` over the view stays below the export: links too are resolved there.
+        // Resolved over the view: it treats the exported directory as the root, also for symbolic links.
         let found = self.hold(resolve(&self.view, path, Follow::Last).map_err(mount_status)?);
         if !found.attr.is_dir() {
             return Err(Status::NOTDIR);
@@ -63,7 +64,7 @@ impl Mounts<'_, '_> {
     }
 }
 
-/// `mountstat3` has fewer numbers, with the same meaning.
+/// `mountstat3` is a subset of `nfsstat3`, with the same numbers.
 fn mount_status(error: vfs::Error) -> Status {
     match Status::from(error) {
         Status::STALE => Status::NOENT,

@@ -1,7 +1,7 @@
 //! Procedures on names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
 //!
-//! Each change is durable before its reply: a new node by a sync of it, which covers the names that lead to it; the
-//! removal of a name by a sync of its directory.
+//! Each change is durable before its reply. For a new node the server syncs the node, which also makes its names
+//! durable; for a removed name it syncs the directory.
 
 use std::ops::Deref;
 
@@ -12,9 +12,9 @@ use vfs::file_system::{Attr, Entry, Errno, NewNode, NodeKind, RenameFlags, SetAt
 use super::session::{Held, Outcome, PERMISSIONS, Session, Wcc, put_status};
 use crate::wire::{CREATE_VERIFIER_BYTES, DirOp, How, SetAttributes, Status, Writer};
 
-/// Permission bits of a new node where the client does not say. After an exclusive creation it does so at once.
+/// Permission bits of a new node if the client sends none. After an exclusive CREATE it sets them with SETATTR.
 const PERMISSIONS_DEFAULT: u32 = 0o600;
-/// The largest device numbers that fit.
+/// The largest device numbers that fit into 32 bits.
 const MAJOR_MAX: u32 = 0xfff;
 const MINOR_MAX: u32 = 0xf_ffff;
 
@@ -36,7 +36,8 @@ impl<'a> Names<'_, 'a> {
             dir_attr = Some(dir.attr);
             check_name(at.name)?;
             let found = self.hold(self.view.lookup(dir.node, at.name)?);
-            // The view shows the exported directory under the number of the root.
+            // `..` of a directory that was moved out of the export can lead to the real root. A handle of it would name
+            // the exported directory, because the view gives that one the node number of the root.
             if found.node == NodeId::ROOT && self.shared.base != NodeId::ROOT {
                 return Err(Status::NOENT);
             }
@@ -52,7 +53,7 @@ impl<'a> Names<'_, 'a> {
     pub(super) fn create(&self, at: DirOp<'_>, how: &How, out: &mut Writer) {
         self.reply_made(at, out, |dir| match how {
             How::Guarded(attributes) => self.make(dir, at.name, NodeKind::File, attributes, (0, b"")),
-            // A file that is there needs no permission to change its directory.
+            // First look for an existing file: taking it needs no write permission on the directory.
             How::Unchecked(attributes) => match self.take_existing(dir, at.name, attributes) {
                 Err(Status::NOENT) => self.make(dir, at.name, NodeKind::File, attributes, (0, b"")),
                 taken => taken,
@@ -66,7 +67,7 @@ impl<'a> Names<'_, 'a> {
     }
 
     pub(super) fn make_link(&self, at: DirOp<'_>, attributes: &SetAttributes, target: &[u8], out: &mut Writer) {
-        // The mode of a link has no meaning.
+        // Symbolic links have no mode.
         let attributes = SetAttributes { mode: None, size: None, ..*attributes };
         self.reply_made(at, out, |dir| match target.contains(&0) || target.is_empty() {
             true => Err(Status::INVAL),
@@ -111,7 +112,7 @@ impl<'a> Names<'_, 'a> {
         self.put_wcc(out, &wcc);
     }
 
-    /// Changes a directory while nobody else does.
+    /// Runs a change under the lock of its directory, and records the attributes before and after.
     fn in_turn<T>(&self, dir: NodeId, wcc: &mut Wcc, change: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
         let _turn = self.shared.order.lock(dir);
         wcc.before = self.attr(dir);
@@ -128,11 +129,11 @@ impl<'a> Names<'_, 'a> {
         attributes: &SetAttributes,
         (rdev, target): (u32, &[u8]),
     ) -> Outcome<Held<'a>> {
-        // The client has applied its mask.
+        // The client has already applied its umask.
         let permissions = attributes.mode.unwrap_or(PERMISSIONS_DEFAULT) & PERMISSIONS;
         let new = NewNode { kind, permissions, umask: 0, rdev, target };
         let made = self.hold(self.view.create(&self.caller, dir, name, &new)?);
-        // Some clients name the owner that the node has anyway, or would have on other servers.
+        // Some clients send an owner with every CREATE. Only root may give files away, so others' values are ignored.
         let gives = self.is_root();
         let rest = SetAttributes {
             mode: None,
@@ -145,7 +146,7 @@ impl<'a> Names<'_, 'a> {
         Ok(made)
     }
 
-    /// A file that exists, for a creation that is not told to fail then. Only its size is set.
+    /// Takes the existing file for an unchecked CREATE, and sets its size only.
     fn take_existing(&self, dir: NodeId, name: &[u8], attributes: &SetAttributes) -> Outcome<Held<'a>> {
         let found = self.hold(self.view.lookup(dir, name)?);
         if !found.attr.is_file() {
@@ -155,8 +156,8 @@ impl<'a> Names<'_, 'a> {
         Ok(found)
     }
 
-    /// Makes a file that keeps the verifier in its times, until the client sets these: so a creation that is repeated
-    /// finds the file that it made, even after the server was started again.
+    /// Exclusive CREATE: stores the verifier in the times of the new file, until the client sets them. If the client
+    /// repeats the call, even after a restart of the server, the verifier shows that the existing file is its own.
     fn create_exclusive(&self, dir: NodeId, name: &[u8], verifier: [u8; CREATE_VERIFIER_BYTES]) -> Outcome<Held<'a>> {
         let (atime, mtime) = times_of(verifier);
         match self.make(dir, name, NodeKind::File, &SetAttributes::default(), (0, b"")) {
@@ -216,7 +217,8 @@ impl<'a> Names<'_, 'a> {
             (from_wcc.after, to_wcc.after) = (self.attr(old_dir.node), self.attr(new_dir.node));
             done?
         };
-        // The moved node first: its sync covers its new name.
+        // The moved node first, because its sync makes the new name durable: a crash before the next one keeps the
+        // file.
         match old_dir.node == new_dir.node {
             true => self.sync(&[moved.node, new_dir.node], SyncWhat::All),
             false => self.sync(&[moved.node, new_dir.node, old_dir.node], SyncWhat::All),
@@ -250,15 +252,15 @@ impl<'a> Names<'_, 'a> {
     }
 }
 
-/// The times that stand for a verifier.
+/// Encodes a verifier as two times.
 fn times_of(verifier: [u8; CREATE_VERIFIER_BYTES]) -> (Time, Time) {
     let number = u64::from_be_bytes(verifier);
-    // Numbers that every format can keep, as seconds.
+    // 31 bits each: every format can store such a number as seconds.
     let half = |shift: u32| Time::new((number >> shift & 0x7fff_ffff).cast_signed(), 0);
     (half(32), half(0))
 }
 
-/// A name that can be looked up.
+/// Checks that a name is valid for a lookup.
 fn check_name(name: &[u8]) -> Outcome<()> {
     if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
         return Err(Errno::EINVAL.into());

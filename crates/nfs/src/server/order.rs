@@ -1,14 +1,14 @@
-//! Lets changes of one node take turns.
+//! Locks that serialize changes of one node.
 
 use parking_lot::{Mutex, MutexGuard};
 use vfs::NodeId;
 
 /// Number of locks; nodes share them.
 const LOCK_COUNT: usize = 64;
-/// Spreads neighbouring numbers (2^64 divided by the golden ratio).
+/// Multiplier of Fibonacci hashing (2^64 divided by the golden ratio): spreads adjacent node numbers over the locks.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Locks of nodes.
+/// A fixed number of locks; each node hashes to one.
 pub(super) struct Order {
     locks: [Mutex<()>; LOCK_COUNT],
 }
@@ -25,7 +25,8 @@ impl Order {
         self.locks[index(node)].lock()
     }
 
-    /// Locks two nodes, which may be the same, always in the same order.
+    /// Locks two nodes, which may be the same. Takes the locks in order of their index, so that two renames cannot
+    /// deadlock.
     pub(super) fn lock_two(&self, one: NodeId, other: NodeId) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, ()>>) {
         let (one, other) = (index(one), index(other));
         let first = self.locks[one.min(other)].lock();

@@ -1,4 +1,4 @@
-//! Receives the records of a connection: fragments put together, within limits of length and time.
+//! Receives the records of a connection: joins fragments, and limits their length and time.
 
 use std::io::{self, ErrorKind};
 use std::time::Instant;
@@ -9,12 +9,12 @@ use super::{Ended, FIRST_MAX, IDLE_MAX, STALL_MAX};
 use crate::number::{to_u64, to_usize};
 use crate::wire::{FRAGMENTS_MAX, Malformed, Mark, RECORD_BYTES_MAX};
 
-/// Bytes received together where the client sends them together.
+/// Size of the receive buffer: one system call can receive several small records.
 const INBOX_BYTES: usize = 16 << 10;
-/// Memory of a record grows with what was received: a length that lies allocates no more than this ahead.
+/// A record's buffer grows by this much as data arrives, so that a forged length cannot make the server allocate more.
 const GROWTH_BYTES: usize = 64 << 10;
 
-/// Bytes of a connection that were received and belong to later records.
+/// Receive buffer of a connection: bytes that were received but not yet used.
 pub(super) struct Inbox {
     bytes: Box<[u8]>,
     start: usize,
@@ -22,7 +22,7 @@ pub(super) struct Inbox {
     has_begun: bool,
 }
 
-/// A record, and its share of the memory.
+/// A record, and its reservation in the memory budget.
 pub(super) struct Record<'a> {
     pub(super) bytes: Vec<u8>,
     _share: Share<'a>,
@@ -33,10 +33,10 @@ impl Inbox {
         Self { bytes: vec![0; INBOX_BYTES].into(), start: 0, end: 0, has_begun: false }
     }
 
-    /// The next record; `None` where the client has closed the connection between two, or was idle for long.
+    /// Receives the next record; `None` if the client closed the connection between records, or was idle for too long.
     ///
     /// # Errors
-    /// The fault of the client, or the socket's error.
+    /// A protocol error of the client, or an error of the socket.
     pub(super) fn next<'a>(&mut self, socket: &Socket, budget: &'a Budget) -> Result<Option<Record<'a>>, Ended> {
         let idle = if self.has_begun { IDLE_MAX } else { FIRST_MAX };
         if self.start == self.end {
@@ -58,7 +58,7 @@ impl Inbox {
             if total > RECORD_BYTES_MAX {
                 return Err(Malformed::new("length of a record", "about 1 MiB at most", to_u64(total)).into());
             }
-            // The whole record's, before the share of its first fragments: nobody waits with a share.
+            // Dropped before the larger share is taken: a thread that waits while it holds a share could deadlock.
             drop(share.take());
             let taken = budget.take(total, deadline).ok_or_else(|| io::Error::from(ErrorKind::TimedOut))?;
             self.append(socket, &mut bytes, to_usize(mark.len), deadline)?;
@@ -70,7 +70,7 @@ impl Inbox {
         Err(Malformed::new("fragments of a record", "at most 256", to_u64(FRAGMENTS_MAX) + 1).into())
     }
 
-    /// Receives something; false at the end of the connection.
+    /// Refills the buffer; false if the client closed the connection.
     fn receive(&mut self, socket: &Socket, deadline: Instant) -> io::Result<bool> {
         self.start = 0;
         self.end = 0;
@@ -88,7 +88,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Fills `buf`, first from what is here.
+    /// Fills `buf`, first from the receive buffer.
     fn fill(&mut self, socket: &Socket, mut buf: &mut [u8], deadline: Instant) -> io::Result<()> {
         while !buf.is_empty() {
             let here = self.bytes.get(self.start..self.end).unwrap_or_default();
@@ -99,7 +99,7 @@ impl Inbox {
                 self.start += count;
                 buf = later;
             } else if buf.len() >= self.bytes.len() {
-                // Long data goes where it belongs at once.
+                // Long data is received into its place, without a copy through the receive buffer.
                 match socket.receive(buf, deadline)? {
                     0 => return Err(ErrorKind::UnexpectedEof.into()),
                     count => buf = buf.get_mut(count..).unwrap_or_default(),

@@ -1,7 +1,7 @@
-//! Keeps the replies to calls that must not be carried out twice, for clients that send them again because the reply
-//! was lost with a connection.
+//! Duplicate request cache: keeps the replies to calls that must not be carried out twice. A client repeats a call when
+//! the connection broke before it received the reply.
 //!
-//! A call is known by its whole record, which has the number of the call, and by the address that it came from. The
+//! The key is a hash of the client's address and the whole record, which includes the transaction ID (`xid`). The
 //! number of replies and their age are limited.
 //!
 //! ```text
@@ -19,11 +19,11 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Peer;
 
-/// Replies that are kept.
+/// Most replies in the cache.
 const REPLIES_MAX: usize = 2048;
-/// Time that they are kept; clients repeat a call earlier.
+/// Longest age of a reply; clients repeat a call sooner.
 const AGE_MAX: Duration = Duration::from_secs(180);
-/// Longer replies are not kept; those of the procedures that need it are shorter.
+/// Longer replies are not cached; the procedures that need the cache have shorter ones.
 const REPLY_BYTES_MAX: usize = 2048;
 
 #[derive(Debug, Clone)]
@@ -39,17 +39,17 @@ struct Table {
     done: VecDeque<(u64, Instant)>,
 }
 
-/// The replies of a server.
+/// The cache of a server.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     table: Mutex<Table>,
     finished: Condvar,
-    /// Not known to clients, so that none chooses records that are taken for each other.
+    /// Randomly seeded, so that clients cannot choose records with equal hashes.
     hasher: RandomState,
 }
 
 impl Replies {
-    /// The reply to a call: a kept one, or that of `answer`, which is kept then.
+    /// Returns the cached reply to a call, or runs `answer` and caches its reply.
     pub(super) fn once(&self, peer: Peer, record: &[u8], answer: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
         let key = self.hasher.hash_one((peer, record));
         let mut table = self.table.lock();
@@ -69,7 +69,7 @@ impl Replies {
     }
 }
 
-/// A call that is being carried out. One that ends without a reply, by a panic, is forgotten.
+/// A call in progress. If it ends without a reply, by a panic, its entry is removed.
 struct Running<'a> {
     replies: &'a Replies,
     key: u64,

@@ -1,5 +1,5 @@
-//! The means of one call: the view that its user has of the files, nodes by their handles, attributes for the reply,
-//! and durability. The procedures are in `attributes`, `contents`, `names`, `list` and `mount`.
+//! The context of one call: the files as its user may use them, the nodes of its handles, attributes for the reply, and
+//! syncs. The procedures are in `attributes`, `contents`, `names`, `list` and `mount`.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) const PERMISSIONS: u32 = 0o7777;
 const SET_IDS: u32 = 0o6000;
 const NANOSECONDS: u32 = 1_000_000_000;
 
-/// The result of a step of a procedure.
+/// The result of a part of a procedure; an error is the status of the reply.
 pub(super) type Outcome<T> = Result<T, Status>;
 
 /// Attributes of a node before and after a change, as far as they are known.
@@ -27,7 +27,7 @@ pub(super) struct Wcc {
     pub(super) after: Option<Attr>,
 }
 
-/// A node with a reference that is given back.
+/// A node with a reference, which is dropped with this value.
 pub(super) struct Held<'a> {
     fs: &'a dyn FileSystem,
     pub(super) node: NodeId,
@@ -68,7 +68,7 @@ impl<'a> Session<'a> {
     /// The node of a handle.
     ///
     /// # Errors
-    /// `BADHANDLE`; `STALE` for a node that has no name any more, and where another node has its number now.
+    /// `BADHANDLE`; `STALE` if the node was removed, or if another node has its number now.
     pub(super) fn node(&self, handle: &[u8]) -> Outcome<Held<'a>> {
         let place = self.shared.handles.verify(handle)?;
         let held = self.hold(self.shared.fs.lookup(place.node, b".").map_err(stale)?);
@@ -88,15 +88,15 @@ impl<'a> Session<'a> {
         self.shared.handles.make(Place { node, home: attr.home })
     }
 
-    /// The attributes of a node now; `None` where it is gone.
+    /// The current attributes of a node; `None` if it was removed.
     pub(super) fn attr(&self, node: NodeId) -> Option<Attr> {
         self.shared.fs.attr(node).ok()
     }
 
-    /// Makes the changes of nodes durable.
+    /// Syncs nodes. Starts all syncs before it waits for the first, so that they can share a flush.
     ///
     /// # Errors
-    /// Those of the file system. Clients are told that writes may be lost.
+    /// Those of the file system. After an error the write verifier changes, so that clients send writes again.
     pub(super) fn sync(&self, nodes: &[NodeId], what: SyncWhat) -> Outcome<()> {
         let fs = &self.shared.fs;
         let mut begun = Vec::with_capacity(nodes.len());
@@ -120,7 +120,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Sets attributes of a node that has `attr`.
+    /// Sets attributes of a node; `attr` are its current ones.
     pub(super) fn apply(&self, node: NodeId, attr: &Attr, changes: &SetAttributes) -> Outcome<()> {
         let mut set = SetAttr {
             permissions: changes.mode.map(|mode| mode & PERMISSIONS),
@@ -135,11 +135,12 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         if (set.uid.is_some() || set.gid.is_some()) && !attr.is_dir() {
-            // As chown(2), by root too: a program does not get the rights of its new owner.
+            // As chown(2) does, even for root: a set-user-ID program must not get the rights of its new owner.
             set.clear_privileges = true;
             set.permissions = set.permissions.map(|permissions| permissions & !SET_IDS);
         }
-        // A client checks the permission to write when a file is opened. Later the owner may have taken it away.
+        // Clients check write permission when they open a file. The owner may truncate an open file although its mode
+        // has changed since.
         if set.size.is_some() && self.owns(attr) {
             set.handle = Some(Handle::default());
         }
@@ -167,7 +168,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// A number that leads to no node is that of a node that is gone.
+/// Maps an unknown node number to STALE: the node was removed.
 fn stale(error: vfs::Error) -> Status {
     if error.is_not_found() { Status::STALE } else { error.into() }
 }
@@ -186,7 +187,7 @@ pub(super) fn put_status<T>(out: &mut Writer, outcome: Outcome<T>) -> Option<T> 
     }
 }
 
-/// A time to set.
+/// Converts a time of SETATTR.
 fn time(change: TimeChange) -> Outcome<Option<SetTime>> {
     match change {
         TimeChange::Keep => Ok(None),

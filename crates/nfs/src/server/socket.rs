@@ -1,4 +1,4 @@
-//! A connected socket with time limits. It uses only system calls that the sandbox of a server leaves.
+//! A connected socket with time limits. It uses only system calls that the server's sandbox permits.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -20,11 +20,11 @@ impl Socket {
 
     /// Ends the connection, for all threads that use it.
     pub(super) fn shut_down(&self) {
-        // Fails where the other side has closed it.
+        // Fails if the client has closed the connection, which is fine.
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
     }
 
-    /// Receives at least one byte until `deadline`; 0 where the other side has closed the connection.
+    /// Receives at least one byte before `deadline`; 0 if the client has closed the connection.
     ///
     /// # Errors
     /// `TimedOut`, and those of the socket.
@@ -39,7 +39,7 @@ impl Socket {
         }
     }
 
-    /// Sends all of `bytes`; a peer that takes nothing for as long as `stall_max` is given up.
+    /// Sends all of `bytes`; fails if the peer accepts no byte for `stall_max`.
     ///
     /// # Errors
     /// `TimedOut`, and those of the socket.
@@ -56,10 +56,10 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits for an event, or for the end of the connection.
+    /// Waits until the socket is ready, or the connection has ended.
     fn wait(&self, wanted: PollFlags, deadline: Instant) -> io::Result<()> {
         loop {
-            // A millisecond more, so that the time has passed on return.
+            // One millisecond more, so that the deadline has passed when poll times out.
             let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
             let left = Timespec::try_from(left).map_err(|_| ErrorKind::InvalidInput)?;
             let mut polled = [PollFd::from_borrowed_fd(self.0.as_fd(), wanted)];

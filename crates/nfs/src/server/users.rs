@@ -1,21 +1,21 @@
-//! Decides for which user of the volume a client acts.
+//! Maps the user of a client to a user of the volume.
 
 use access::User;
 
 use crate::wire::{Credential, UserCredential};
 
-/// User and group without rights of their own, for clients that are nobody here.
+/// User and group of squashed users, and of clients that name no user: those of `nobody`, who owns no files.
 pub const NOBODY: u32 = 65_534;
 
-/// Which numbers of users are believed.
+/// Which user IDs of clients are replaced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// All but root's, which becomes [`NOBODY`].
+    /// Only root, which becomes [`NOBODY`].
     #[default]
     Root,
-    /// All.
+    /// No user: root too is trusted.
     None,
-    /// None: every client acts for this user and group.
+    /// Every user: all clients act as this user and group.
     All {
         /// User.
         uid: u32,
@@ -25,7 +25,7 @@ pub enum Squash {
 }
 
 impl Squash {
-    /// The user of a call.
+    /// The user of the volume for whom a call runs.
     pub(super) fn user(self, credential: &Credential) -> User {
         let user = |uid, gid, groups| User { uid, gid, groups, serves: false };
         match (self, credential) {
@@ -33,7 +33,7 @@ impl Squash {
             (Self::None, Credential::Sys(UserCredential { uid, gid, groups })) => user(*uid, *gid, groups.clone()),
             (Self::Root, Credential::Sys(UserCredential { uid, gid, groups })) => {
                 let squashed = |number: u32| if number == 0 { NOBODY } else { number };
-                // A root that is nobody has no groups of root's either.
+                // A squashed root loses its groups too.
                 let groups = if *uid == 0 { &[] } else { groups.as_slice() };
                 let groups = groups.iter().copied().filter(|group| *group != 0).collect();
                 user(squashed(*uid), if *uid == 0 { NOBODY } else { squashed(*gid) }, groups)

@@ -1,11 +1,11 @@
-//! Attributes of nodes: those that a client sets (`sattr3`), and those that it is told (`fattr3`, `wcc_data`).
+//! Attributes of nodes: those that a client sets (`sattr3`), and those in replies (`fattr3`, `wcc_data`).
 
 use vfs::file_system::{Attr, NodeKind, Time};
 
 use super::xdr::{Reader, Writer};
 use super::{Malformed, Result};
 
-/// Units in which a file system counts allocated space.
+/// Unit of the allocated space in `Attr`.
 const SECTOR_BYTES: u64 = 512;
 
 /// A time: seconds since 1970, and nanoseconds (`nfstime3`).
@@ -13,7 +13,7 @@ const SECTOR_BYTES: u64 = 512;
 pub struct NfsTime {
     /// Seconds.
     pub seconds: u32,
-    /// Nanoseconds; a value of 10^9 or more is no time, and refused where it is set.
+    /// Nanoseconds. SETATTR rejects values of 10^9 and more.
     pub nanoseconds: u32,
 }
 
@@ -29,7 +29,7 @@ impl NfsTime {
 }
 
 impl From<Time> for NfsTime {
-    /// The nearest time that can be said: none before 1970, and none after 2106.
+    /// Clamps to the range of `nfstime3`, 1970 to 2106.
     fn from(time: Time) -> Self {
         match u32::try_from(time.sec) {
             Ok(seconds) => Self { seconds, nanoseconds: time.nsec },
@@ -42,12 +42,12 @@ impl From<Time> for NfsTime {
 /// A change of a time that a client asks for (`set_atime`, `set_mtime`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TimeChange {
-    /// It stays.
+    /// Leaves the time unchanged.
     #[default]
     Keep,
-    /// The time of the server.
+    /// Sets the time of the server.
     Now,
-    /// The client's.
+    /// Sets this time of the client.
     To(NfsTime),
 }
 
@@ -125,7 +125,7 @@ const fn kind(kind: NodeKind) -> u32 {
     }
 }
 
-/// Major and minor number of a device number as `stat` has it in 32 bits.
+/// Major and minor number of a 32-bit device number, encoded as in `stat`.
 #[must_use]
 pub const fn spec_data(rdev: u32) -> (u32, u32) {
     ((rdev >> 8) & 0xfff, rdev & 0xff | (rdev >> 12) & 0xf_ff00)

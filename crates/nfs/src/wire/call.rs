@@ -18,7 +18,7 @@ bitflags::bitflags! {
         const READ = 0x01;
         /// Look up names in a directory.
         const LOOKUP = 0x02;
-        /// Change data or names that are there.
+        /// Change existing data or names.
         const MODIFY = 0x04;
         /// Add data or names.
         const EXTEND = 0x08;
@@ -76,14 +76,14 @@ pub struct DirOp<'a> {
     pub name: &'a [u8],
 }
 
-/// How durable a write is to be (`stable_how`).
+/// The durability that a WRITE demands (`stable_how`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stability {
-    /// When the client sends COMMIT.
+    /// Durable only after a COMMIT.
     Unstable,
-    /// The data, before the reply.
+    /// The data is durable before the reply.
     DataSync,
-    /// Data and attributes, before the reply.
+    /// Data and attributes are durable before the reply.
     FileSync,
 }
 
@@ -108,18 +108,18 @@ impl Stability {
     }
 }
 
-/// The treatment of a name that exists, by CREATE (`createhow3`).
+/// The behaviour of CREATE if the name exists (`createhow3`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// It takes the file.
+    /// Takes the existing file.
     Unchecked(SetAttributes),
-    /// It fails.
+    /// Fails.
     Guarded(SetAttributes),
-    /// It fails, unless the file was made with the same verifier.
+    /// Fails, unless the file was made with the same verifier.
     Exclusive([u8; CREATE_VERIFIER_BYTES]),
 }
 
-/// The arguments of a procedure of NFS. Handles are bytes that were not yet verified.
+/// The arguments of an NFS procedure. Handles are not verified yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of RFC 1813")]
 pub enum Arguments<'a> {
@@ -165,7 +165,7 @@ impl<'a> Arguments<'a> {
             procedure::NULL..=procedure::PATHCONF => Self::of_node(number, &mut read)?,
             _ => return Ok(None),
         };
-        // Bytes behind the arguments have no meaning, and some clients send them.
+        // Extra bytes after the arguments are ignored, because some clients send them.
         Ok(Some(found))
     }
 
@@ -205,7 +205,7 @@ impl<'a> Arguments<'a> {
                 let (offset, count) = (read.u64()?, read.u32()?);
                 let stability = Stability::decode(read)?;
                 let data = read.opaque(to_usize(DATA_BYTES_MAX))?;
-                // The count says the same again.
+                // The message contains the length twice; both have to agree.
                 if u64::from(count) != to_u64(data.len()) {
                     return Err(Malformed::new("count of a WRITE", "the length of its data", u64::from(count)));
                 }
@@ -260,7 +260,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// True for a procedure whose repetition has another result: its reply is kept for a client that did not get it.
+    /// True for procedures that are not idempotent: their replies go into the duplicate request cache.
     #[must_use]
     pub const fn needs_kept_reply(&self) -> bool {
         matches!(
@@ -277,7 +277,7 @@ impl<'a> Arguments<'a> {
         )
     }
 
-    /// The bytes that a client sends.
+    /// Encodes the arguments, as a client does.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
@@ -401,7 +401,7 @@ fn put_how(out: &mut Writer, how: &How) {
     }
 }
 
-/// `mknoddata3`. A kind that MKNOD does not make has no attributes.
+/// Decodes `mknoddata3`. For kinds that MKNOD cannot make, the message contains no attributes.
 fn mknod<'a>(read: &mut Reader<'a>) -> Result<Arguments<'a>> {
     let at = dir_op(read)?;
     let number = read.u32()?;

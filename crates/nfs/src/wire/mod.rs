@@ -1,18 +1,18 @@
-//! The messages of ONC RPC (RFC 5531), MOUNT and NFS version 3 (RFC 1813) as values, without any I/O.
+//! Encodes and decodes the messages of ONC RPC (RFC 5531), MOUNT and NFS version 3 (RFC 1813), without I/O.
 //!
 //! ```text
 //!   xdr        numbers and opaque bytes (RFC 4506): Reader, Writer
-//!   record     fragments of a connection (RFC 5531, section 11)
-//!   rpc        calls, credentials, the heads of replies
-//!   status     the numbers of results, and which errno becomes which
-//!   attributes what a client sets, and what it is told of a node
+//!   record     record marks of a connection (RFC 5531, section 11)
+//!   rpc        headers of calls and replies, credentials
+//!   status     status codes, and how errno maps to them
+//!   attributes attributes in SETATTR and in replies
 //!   call       the arguments of every procedure
 //! ```
 //!
 //! Structures and procedures keep the names of the RFCs.
 //!
-//! Invariants: decoders take any bytes, never panic, and allocate no more than the bytes they are given; data and
-//! names are borrowed from the message, and every length is limited before it is used. Failure: [`Malformed`].
+//! Invariants: decoders accept any bytes, never panic, and allocate no more bytes than the message has. They borrow
+//! data and names from the message, and check every length against a limit before they use it. Failure: [`Malformed`].
 //! Callers: `server`, the tests' client, and the fuzz targets.
 
 mod attributes;
@@ -36,29 +36,29 @@ pub use xdr::{Reader, Writer};
 
 /// Most data of one READ or WRITE.
 pub const DATA_BYTES_MAX: u32 = 1 << 20;
-/// Longest file handle; the specification's.
+/// Longest file handle in the protocol (`NFS3_FHSIZE`).
 pub const HANDLE_BYTES_MAX: usize = 64;
-/// Longest name that is decoded. The file system has a lower limit, and an error for it.
+/// Longest name that is decoded. The file system has a lower limit, with an error of its own.
 pub const NAME_BYTES_MAX: usize = 4096;
-/// Longest path that is decoded: of MNT, and the target of a symbolic link.
+/// Longest path that is decoded, in MNT and in the target of a symbolic link.
 pub const PATH_BYTES_MAX: usize = 4096;
 
-/// Bytes that are no message of the protocol: the client has a fault, or speaks another protocol.
+/// A message that breaks the protocol: the client has a bug, or speaks another protocol.
 ///
-/// To do: see whether the client mounts with `vers=3`, and whether its port leads to this server.
+/// To do: check that the client mounts with `vers=3`, and that its port is that of this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: expected {expected}, found {found:#x}")]
 pub struct Malformed {
-    /// The field.
+    /// Name of the field.
     pub what: &'static str,
-    /// A legal value.
+    /// The legal values.
     pub expected: &'static str,
     /// The number that was found.
     pub found: u64,
 }
 
 impl Malformed {
-    /// A field with another value than one that is legal.
+    /// Reports a field with an illegal value.
     #[must_use]
     pub const fn new(what: &'static str, expected: &'static str, found: u64) -> Self {
         Self { what, expected, found }

@@ -1,6 +1,6 @@
-//! The marks that divide a connection into records: each fragment has its length and whether it is the last.
+//! Record marks (RFC 5531, section 11): before each fragment, its length and whether it is the last of its record.
 
-/// Longest record of a client: the data of a WRITE, and what stands before it.
+/// Longest record of a client: the data of a WRITE and its headers.
 pub const RECORD_BYTES_MAX: usize = (1 << 20) + (8 << 10);
 /// Most fragments of a record; clients send one or a few.
 pub const FRAGMENTS_MAX: usize = 256;
@@ -20,7 +20,7 @@ impl Mark {
     /// Length of a mark.
     pub const BYTES: usize = 4;
 
-    /// Any four bytes are a mark; the length is still to be checked.
+    /// Decodes a mark. Any four bytes are valid; the caller checks the length.
     #[must_use]
     pub const fn decode(bytes: [u8; Self::BYTES]) -> Self {
         let word = u32::from_be_bytes(bytes);

@@ -1,14 +1,14 @@
-//! Calls of ONC RPC, the credentials in them, and the heads of replies (RFC 5531).
+//! Headers of calls and replies of ONC RPC, and credentials (RFC 5531).
 
 use super::xdr::{Reader, Writer};
 use super::{Malformed, Result};
 use crate::number::{to_u32, to_usize};
 
-/// Longest credential or verifier; the specification's.
+/// Longest credential or verifier in the protocol.
 pub const CREDENTIAL_BYTES_MAX: usize = 400;
-/// Most groups of a user; the specification's.
+/// Most groups in a credential of AUTH_SYS.
 pub const GROUPS_MAX: usize = 16;
-/// Longest name of a machine in a credential.
+/// Longest machine name in a credential.
 const MACHINE_BYTES_MAX: usize = 255;
 /// The version of RPC.
 const RPC_VERSION: u32 = 2;
@@ -21,20 +21,20 @@ pub const ACCEPTED: u32 = 0;
 const RPC_MISMATCH: u32 = 0;
 const AUTH_ERROR: u32 = 1;
 
-/// How a caller says who it is.
+/// Authentication flavors: how a caller identifies itself.
 pub mod flavor {
-    /// Not at all.
+    /// No identity.
     pub const AUTH_NONE: u32 = 0;
-    /// By the numbers of a user and its groups, which are believed.
+    /// User ID and group IDs, which the server trusts.
     pub const AUTH_SYS: u32 = 1;
 }
 
-/// Programs that exist here.
+/// The RPC programs of this server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// Gives out the handle of the exported directory.
+    /// MOUNT, which returns the handle of the exported directory.
     Mount,
-    /// The file system.
+    /// NFS.
     Nfs,
 }
 
@@ -51,14 +51,14 @@ impl Program {
         }
     }
 
-    /// The program of a number.
+    /// The program with this number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         [Self::Mount, Self::Nfs].into_iter().find(|program| program.number() == number)
     }
 }
 
-/// A user as AUTH_SYS has it.
+/// The user in an AUTH_SYS credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCredential {
     /// User.
@@ -69,23 +69,23 @@ pub struct UserCredential {
     pub groups: Vec<u32>,
 }
 
-/// The caller, as a call names it.
+/// The credential of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// Nothing.
+    /// AUTH_NONE.
     None,
-    /// The numbers of a user.
+    /// AUTH_SYS: a user and its groups.
     Sys(UserCredential),
-    /// A flavor that does not exist here.
+    /// A flavor that the server does not support.
     Other(u32),
-    /// AUTH_SYS that cannot be decoded.
+    /// An AUTH_SYS credential that cannot be decoded.
     Malformed,
 }
 
-/// The head of a call; its arguments follow.
+/// The header of a call, with the arguments that follow it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// The number that the reply repeats.
+    /// Transaction ID; the reply repeats it.
     pub xid: u32,
     /// Version of RPC, 2.
     pub rpc_version: u32,
@@ -97,15 +97,15 @@ pub struct Call<'a> {
     pub procedure: u32,
     /// The caller.
     pub credential: Credential,
-    /// The arguments, not decoded.
+    /// The arguments, not decoded yet.
     pub arguments: &'a [u8],
 }
 
 impl<'a> Call<'a> {
-    /// Decodes the head of a record.
+    /// Decodes the header of a call.
     ///
     /// # Errors
-    /// [`Malformed`] where it is no call at all: there is nobody to whom a reply could go.
+    /// [`Malformed`] if the record is not a call: the server then cannot reply, and ends the connection.
     pub fn decode(record: &'a [u8]) -> Result<Self> {
         let mut read = Reader::new("call", record);
         let xid = read.u32()?;
@@ -117,12 +117,12 @@ impl<'a> Call<'a> {
         let (program, version, procedure) = (read.u32()?, read.u32()?, read.u32()?);
         let flavor = read.u32()?;
         let credential = Credential::decode(flavor, read.opaque(CREDENTIAL_BYTES_MAX)?);
-        // The verifier, which has no meaning for these flavors.
+        // The verifier, which these flavors do not use.
         let _ = (read.u32()?, read.opaque(CREDENTIAL_BYTES_MAX)?);
         Ok(Self { xid, rpc_version, program, version, procedure, credential, arguments: read.rest() })
     }
 
-    /// A record with these arguments, as a client sends it.
+    /// Encodes the call as a record, as a client does.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
@@ -136,7 +136,7 @@ impl<'a> Call<'a> {
         out.into_bytes()
     }
 
-    /// False where the version of RPC is unknown.
+    /// False if the call has another version of RPC than 2.
     #[must_use]
     pub const fn is_current(&self) -> bool {
         self.rpc_version == RPC_VERSION
@@ -185,21 +185,21 @@ fn user(body: &[u8]) -> Result<UserCredential> {
     Ok(UserCredential { uid, gid, groups })
 }
 
-/// Why a caller is not believed (`auth_stat`).
+/// The reason for which the server rejects a credential (`auth_stat`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthFailure {
     /// The credential cannot be decoded.
     BadCredential,
-    /// A flavor that does not exist here.
+    /// The server does not support the flavor.
     TooWeak,
 }
 
-/// Why a call is not carried out.
+/// The reason for which the server rejects a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// Another version of RPC than 2.
     RpcMismatch,
-    /// The credential.
+    /// The credential was rejected.
     Auth(AuthFailure),
     /// No such program.
     ProgramUnavailable,
@@ -211,7 +211,7 @@ pub enum Refusal {
     GarbageArguments,
 }
 
-/// Writes the head of a reply; the results follow.
+/// Writes the header of a successful reply; the results follow.
 pub fn success(xid: u32, out: &mut Writer) {
     accepted(xid, 0, out);
 }
@@ -223,7 +223,7 @@ fn accepted(xid: u32, status: u32, out: &mut Writer) {
     }
 }
 
-/// Writes the reply to a call that is refused.
+/// Writes the reply to a rejected call.
 pub fn refuse(xid: u32, refusal: Refusal, out: &mut Writer) {
     let denied = |numbers: &[u32], out: &mut Writer| {
         for number in [xid, REPLY, MSG_DENIED].iter().chain(numbers) {

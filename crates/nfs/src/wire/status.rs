@@ -1,4 +1,4 @@
-//! The results of procedures (`nfsstat3`, `mountstat3`), and the errors of Linux that they stand for.
+//! Status codes of procedures (`nfsstat3`, `mountstat3`), and how errno of Linux maps to them.
 
 use vfs::Errno;
 
@@ -19,33 +19,33 @@ macro_rules! statuses {
 
 statuses! {
     OK = 0, "Done.";
-    PERM = 1, "Only for the owner or root.";
-    NOENT = 2, "No such name.";
-    IO = 5, "The device failed.";
+    PERM = 1, "Only the owner or root may do this.";
+    NOENT = 2, "The name does not exist.";
+    IO = 5, "I/O error.";
     NXIO = 6, "No such device.";
     ACCES = 13, "Permission denied.";
     EXIST = 17, "The name exists.";
-    XDEV = 18, "Between two file systems.";
+    XDEV = 18, "A hard link or rename between two file systems.";
     NODEV = 19, "No such device.";
     NOTDIR = 20, "Not a directory.";
-    ISDIR = 21, "A directory.";
-    INVAL = 22, "An argument that has no meaning here.";
+    ISDIR = 21, "Is a directory.";
+    INVAL = 22, "Invalid argument.";
     FBIG = 27, "The file would be too large.";
     NOSPC = 28, "No space is left.";
-    ROFS = 30, "Read-only.";
+    ROFS = 30, "The export is read-only.";
     MLINK = 31, "Too many links.";
-    NAMETOOLONG = 63, "A name that is too long.";
+    NAMETOOLONG = 63, "The name is too long.";
     NOTEMPTY = 66, "The directory is not empty.";
     DQUOT = 69, "A quota is used up.";
-    STALE = 70, "The handle leads to nothing any more.";
-    BADHANDLE = 10_001, "The handle was not made by this server.";
-    NOT_SYNC = 10_002, "The file was changed since the client looked.";
-    BAD_COOKIE = 10_003, "No position of this directory.";
+    STALE = 70, "The node of the handle was removed, or the handle is of another export or key.";
+    BADHANDLE = 10_001, "The handle has another length or version than ours.";
+    NOT_SYNC = 10_002, "The guard of SETATTR does not match: the file was changed.";
+    BAD_COOKIE = 10_003, "The cookie of READDIR is not a position in the directory.";
     NOTSUPP = 10_004, "Not supported.";
     TOOSMALL = 10_005, "The buffer is too small.";
-    SERVERFAULT = 10_006, "A fault of the server.";
-    BADTYPE = 10_007, "A kind of node that cannot be made.";
-    JUKEBOX = 10_008, "Not now: the client tries again later.";
+    SERVERFAULT = 10_006, "Internal error of the server.";
+    BADTYPE = 10_007, "MKNOD cannot make a node of this type.";
+    JUKEBOX = 10_008, "Temporary failure: the client has to repeat the call later.";
 }
 
 impl From<Errno> for Status {
@@ -62,8 +62,8 @@ impl From<Errno> for Status {
             Errno::ENODEV => Self::NODEV,
             Errno::ENOTDIR => Self::NOTDIR,
             Errno::EISDIR => Self::ISDIR,
-            // EILSEQ: a name that the file system cannot keep; EBUSY: a name in use, for instance of a default
-            // subvolume; ELOOP: of a path of MNT.
+            // EILSEQ: the file system cannot store such a name; EBUSY: the name is in use, for example by the default
+            // subvolume; ELOOP: too many symbolic links in the path of MNT.
             Errno::EINVAL | Errno::EILSEQ | Errno::ELOOP | Errno::EOVERFLOW | Errno::ERANGE => Self::INVAL,
             Errno::EBUSY => Self::ACCES,
             Errno::EFBIG => Self::FBIG,

@@ -11,11 +11,11 @@ const fn padding(len: usize) -> usize {
     len.wrapping_neg() % UNIT_BYTES
 }
 
-/// The bytes of a message that were not yet read.
+/// Reads a message from front to back.
 #[derive(Debug, Clone)]
 pub struct Reader<'a> {
     rest: &'a [u8],
-    /// The message, for errors.
+    /// Name of the message in errors.
     what: &'static str,
 }
 
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
     /// `bool`.
     ///
     /// # Errors
-    /// [`Malformed`] for another number than 0 and 1.
+    /// [`Malformed`] for numbers other than 0 and 1.
     pub fn bool(&mut self) -> Result<bool> {
         match self.u32()? {
             0 => Ok(false),
@@ -93,13 +93,13 @@ impl<'a> Reader<'a> {
         if self.bool()? { read(self).map(Some) } else { Ok(None) }
     }
 
-    /// All that is left.
+    /// Takes the remaining bytes.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Fails where bytes are left.
+    /// Fails if bytes remain.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -118,13 +118,13 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Bytes that were written.
+    /// Number of bytes written so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// True where nothing was written.
+    /// True if nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -136,7 +136,7 @@ impl Writer {
         self.bytes
     }
 
-    /// Removes what was written behind the first `len` bytes.
+    /// Removes everything after the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
@@ -146,7 +146,7 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Replaces the number at an offset where one was written.
+    /// Overwrites the number at an offset, to fill in a value that was not known before.
     pub fn set_u32(&mut self, at: usize, value: u32) {
         if let Some(place) = self.bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
             *place = value.to_be_bytes();
@@ -187,10 +187,11 @@ impl Writer {
         }
     }
 
-    /// An opaque of at most `max` bytes that `fill` writes in place; it returns how many.
+    /// Writes an opaque of at most `max` bytes without a copy: `fill` writes into the message, and returns how many
+    /// bytes.
     ///
     /// # Errors
-    /// Those of `fill`; then nothing was written.
+    /// Those of `fill`; the message is then unchanged.
     pub fn filled<E>(
         &mut self,
         max: usize,

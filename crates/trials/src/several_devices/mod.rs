@@ -1,12 +1,13 @@
-//! Tests volumes on several devices: Spinney reads and writes them as the kernel does.
+//! Tests that Spinney reads and writes volumes on several devices as the kernel does.
 //!
-//! For each profile `mkfs.btrfs` makes a volume on files of unequal size, and the kernel fills it. Then the library
-//! walks it, with all devices, with every set of devices missing that its profile survives, and with the contents of
-//! as many devices destroyed; each walk equals the kernel's. A check of all data finds no error, a rescue reads the
-//! same contents, a mount shows them, and no byte of the devices changes. Then both write in turns ([`writing`]);
-//! volumes with parity are refused for writing, and a scrub finds their parity right. Last come seeds ([`sprouts`]).
+//! For each profile, `mkfs.btrfs` makes a volume on files of different sizes, and the kernel fills it. The library then
+//! walks all files: with all devices, with each set of missing devices that the profile tolerates, and with the
+//! contents of as many devices overwritten. Each walk has to equal the kernel's. A check of all data must find no
+//! error, a rescue and a mount must show the same contents, and reading must not change a byte of the devices. Then
+//! Spinney and the kernel write in turns ([`writing`]). For volumes with parity, Spinney must refuse to write, and a
+//! scrub must find no wrong parity. The last part tests seeds ([`sprouts`]).
 //!
-//! Needs root, and the `spinney` program built; skipped without the first. Called by `cargo trials several-devices`.
+//! Needs root, without which it is skipped, and a built `spinney` program. Called by `cargo trials several-devices`.
 
 mod sprouts;
 mod writing;
@@ -22,13 +23,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use testkit::Random;
 
-/// Sizes of the devices in bytes; a volume has the first few.
+/// Sizes of the devices in bytes; a volume with N devices uses the first N.
 const DEVICE_BYTES: [u64; 4] = [300 << 20, 450 << 20, 330 << 20, 280 << 20];
 const FILES: u64 = 70;
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// One file that crosses many stripes.
+/// Size of one file that spans many stripes.
 const LARGE_BYTES: usize = 12 << 20;
-/// The trial destroys a device from here on, behind its first superblock; the second one stays too.
+/// The trial overwrites a device from this offset, after the first superblock. It also leaves out the second
+/// superblock.
 const DAMAGE_FROM: u64 = 1 << 20;
 const SUPERBLOCK_MIRROR: std::ops::Range<u64> = 64 << 20..65 << 20;
 const PIECE: usize = 1 << 20;
@@ -40,7 +42,7 @@ struct Layout {
     metadata: &'static str,
     devices: usize,
     may_lose: usize,
-    /// Has parity, which Spinney reads and does not write.
+    /// The profile has parity, which Spinney reads but does not write.
     is_read_only: bool,
 }
 
@@ -73,7 +75,7 @@ const LAYOUTS: &[Layout] = &[
     read_only("raid6-of-3", "raid6", "raid1c3", 3, 2),
 ];
 
-/// The name of the trial of seeds.
+/// Name of the seed tests in `--only`.
 const SEEDS: &str = "seeds";
 
 /// Options of the trial.
@@ -93,7 +95,7 @@ pub(crate) struct Options {
     program: Option<PathBuf>,
 }
 
-/// Tries every layout.
+/// Tests every layout.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     if !is_root() {
         println!("several-devices: skipped, mounting needs root");
@@ -148,7 +150,7 @@ impl Trial<'_> {
         ensure!(digests(&images)? == before, "a device was changed by reading");
         for (count, image) in (1usize..).zip(&images).take(self.layout.may_lose) {
             if count < self.layout.may_lose && self.layout.is_read_only {
-                // Any other device is missing beside the ones destroyed so far.
+                // In addition to the devices overwritten so far, one more device is missing.
                 self.destroyed_and_missing(&images, count, &expected, seed)?;
             }
             destroy(image, seed)?;
@@ -162,7 +164,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Makes and fills a volume; returns the kernel's walk of it.
+    /// Makes and fills a volume, and returns the kernel's walk of it.
     fn make(&self, images: &[PathBuf], seed: u64) -> Result<Walk> {
         for (image, bytes) in images.iter().zip(DEVICE_BYTES) {
             std::fs::File::create(image)?.set_len(bytes)?;
@@ -189,7 +191,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Asserts that a volume with parity is not opened for writing, and that a scrub finds its parity right.
+    /// Asserts that Spinney refuses to open a volume with parity for writing, and that a scrub finds no wrong parity.
     fn only_read(&self, list: &Path) -> Result<()> {
         let program = self.program.to_string_lossy();
         let list = list.to_string_lossy();
@@ -199,7 +201,7 @@ impl Trial<'_> {
         run_program(&program, &["scrub", "start", "--readonly", &list]).map(drop)
     }
 
-    /// Asserts that the volume is read where the first devices are destroyed, and any other one is missing.
+    /// Asserts that the volume can be read with the first devices overwritten and any one of the others missing.
     fn destroyed_and_missing(&self, images: &[PathBuf], destroyed: usize, expected: &Walk, seed: u64) -> Result<()> {
         let copies: Vec<PathBuf> = images.iter().map(|image| image.with_extension("copy")).collect();
         for (image, copy) in images.iter().zip(&copies) {
@@ -214,7 +216,7 @@ impl Trial<'_> {
         copies.iter().try_for_each(|copy| Ok(std::fs::remove_file(copy)?))
     }
 
-    /// Asserts that a rescue finds the contents of the kernel's walk.
+    /// Asserts that a rescue finds the same contents as the kernel's walk.
     fn rescue(&self, images: &[PathBuf], expected: &Walk) -> Result<()> {
         let rescue = btrfs_rescue::Rescue::open(&open(images)?, 2, Arc::new(()))?;
         let volume = rescue.view(None)?.volume();
@@ -226,7 +228,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Asserts that a mount of the program shows the same contents.
+    /// Asserts that a mount by Spinney shows the same contents.
     fn mounted(&self, list: &Path, expected: &Walk) -> Result<()> {
         let point = self.folder.join("mnt");
         std::fs::create_dir_all(&point)?;
@@ -237,7 +239,7 @@ impl Trial<'_> {
         same_contents(expected, &walked?).context("a mount")
     }
 
-    /// Asserts that a part of the devices is refused, and so is a repair.
+    /// Asserts that Spinney refuses to open the volume with one device, and refuses to repair it even with all devices.
     fn refusals(&self, images: &[PathBuf]) -> Result<()> {
         let first = &images[..1];
         let error = Volume::options().read_only(true).open(joined(first)).err().context("one device was enough")?;
@@ -248,7 +250,7 @@ impl Trial<'_> {
         let one = joined(first).display().to_string();
         let name = self.layout.data.to_ascii_uppercase();
         let unwritten = format!("writing with {name} block groups");
-        // The system chunks, which the superblock lists, are seen before the number of devices.
+        // Opening reads the system chunks in the superblock before it compares the number of devices.
         let is_seen_first = self.layout.is_read_only && self.layout.data == self.layout.metadata;
         for (words, expected) in [
             (vec!["mkdir", &one, "/new"], if is_seen_first { &unwritten } else { count.as_str() }),
@@ -298,7 +300,7 @@ impl Drop for Attached {
     }
 }
 
-/// A mount by the kernel and its loop devices, which are detached afterwards.
+/// A mount by the kernel, and its loop devices, which are detached when it is dropped.
 struct OnLoop {
     mount: Mount,
     _devices: Attached,
@@ -354,7 +356,7 @@ fn compare(expected: &Walk, found: &Walk) -> Result<()> {
     }
 }
 
-/// The same names, types, sizes and bytes.
+/// Asserts that names, types, sizes and contents are equal.
 fn same_contents(expected: &Walk, found: &Walk) -> Result<()> {
     let contents = |record: &Record| (record.mode, record.sha256, record.target.clone());
     for (path, record) in expected {
@@ -364,7 +366,7 @@ fn same_contents(expected: &Walk, found: &Walk) -> Result<()> {
     Ok(())
 }
 
-/// Every set of some of so many devices, but not of all.
+/// Every non-empty proper subset of the devices.
 fn lost_sets(count: usize) -> impl Iterator<Item = Vec<usize>> {
     (1..(1usize << count) - 1).map(move |bits| (0..count).filter(|n| bits >> n & 1 == 1).collect())
 }

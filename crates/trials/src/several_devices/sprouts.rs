@@ -1,6 +1,6 @@
-//! Has Spinney and the kernel make sprouts of one seed, and write them in turns; the seed never changes.
+//! Spinney and the kernel each make a sprout of one seed, and write both sprouts in turns. The seed must never change.
 //!
-//! After each turn the other one's walk equals, and `btrfs check` and our own check of all data find nothing.
+//! After each turn both walks have to be equal, and `btrfs check` and our own check of all data must find no error.
 
 use super::{Attached, Trial, digests, fill};
 use crate::system::{btrfs_program, mkfs_program, run as run_program};
@@ -11,7 +11,7 @@ const SEED_BYTES: u64 = 300 << 20;
 const NEW_BYTES: u64 = 400 << 20;
 
 impl Trial<'_> {
-    /// Tries seeds, whatever the layout.
+    /// Tests seeds and sprouts; independent of the layout.
     pub(super) fn sprouts(&self, seed: u64) -> Result<()> {
         let [base, ours, kernels] = ["base.img", "ours.img", "kernels.img"].map(|name| self.folder.join(name));
         let shown = |path: &PathBuf| path.display().to_string();
@@ -47,7 +47,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Has the kernel make a sprout of the first image on the second.
+    /// Makes a sprout with the kernel: the first image is the seed, the second its new device.
     fn kernels_sprout(&self, images: &[PathBuf; 2]) -> Result<()> {
         let [base, new] = images;
         let seed = Attached::new(std::slice::from_ref(base))?;

@@ -1,7 +1,7 @@
-//! Has Spinney and the kernel write one volume in turns: with all devices; with those missing that its profile
-//! survives, which come back and are brought up to date; and after a device was replaced, added or removed.
+//! Spinney and the kernel write one volume in turns: with all devices; with as many devices missing as the profile
+//! tolerates, which are then resynced; and after a device was replaced, added or removed.
 //!
-//! After each turn the other one's walk equals, and `btrfs check` and our own check of all data find nothing.
+//! After each turn both walks have to be equal, and `btrfs check` and our own check of all data must find no error.
 
 use super::{Attached, Trial, compare, fill, joined, lost_sets, walk};
 use crate::diff_walk::kernel;
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use testkit::Random;
 use vfs::SnapshotMode;
 
-/// Sets of lost devices that are tried for each layout: the first ones.
+/// Number of sets of missing devices that are tested for each layout.
 const LOST_SETS: usize = 3;
-/// Bytes of a device that takes the place of another, and of one that is added.
+/// Size of a replacing device, and of an added one.
 const NEW_BYTES: u64 = 1 << 30;
 
 impl Trial<'_> {
-    /// Begins with a new volume of Spinney's.
+    /// Makes a new volume with `spinney mkfs`, and runs all turns on it.
     pub(super) fn written(&self, images: &[PathBuf], seed: u64) -> Result<()> {
         let mut words = vec!["mkfs".to_owned(), "-q".to_owned(), "-f".to_owned()];
         words.extend(["-d", self.layout.data, "-m", self.layout.metadata].map(str::to_owned));
         words.extend(images.iter().map(|image| image.display().to_string()));
         for image in images {
-            // Room for another device's part.
+            // Twice the size, so that a device can take over the data of another.
             let file = std::fs::File::options().write(true).open(image)?;
             file.set_len(file.metadata()?.len().saturating_mul(2))?;
         }
@@ -43,7 +43,7 @@ impl Trial<'_> {
         self.changed_set(images, seed + 100).context("with another set of devices")
     }
 
-    /// Both write without some devices; these come back.
+    /// Spinney and the kernel write while some devices are missing; then these are resynced.
     fn lost_and_back(&self, images: &[PathBuf], lost: &[usize], seed: u64) -> Result<()> {
         let left: Vec<PathBuf> =
             (0..).zip(images).filter(|(n, _)| !lost.contains(n)).map(|(_, path)| path.clone()).collect();
@@ -63,7 +63,7 @@ impl Trial<'_> {
         self.same_by_both(images, "rw")
     }
 
-    /// A device is replaced, one is added, the data is spread anew, and the first one is removed.
+    /// Replaces a device, adds one, balances the volume, and removes the first device.
     fn changed_set(&self, images: &[PathBuf], seed: u64) -> Result<()> {
         let (new, further) = (self.folder.join("new.img"), self.folder.join("further.img"));
         let path = |path: &Path| path.display().to_string();
@@ -79,7 +79,7 @@ impl Trial<'_> {
         now.push(further);
         let balanced = self.program(&["balance", "start", &path(&joined(&now))].map(str::to_owned));
         self.same_by_both(&now, "rw")?;
-        // Four copies of everything on so few devices leave no room to move it.
+        // With four copies of everything, these devices have no free space for a balance.
         let is_full = |error: &anyhow::Error| format!("{error:#}").contains("no space");
         if self.layout.may_lose >= 3 && balanced.as_ref().is_err_and(is_full) {
             return Ok(());
@@ -92,7 +92,7 @@ impl Trial<'_> {
         self.program(&["device", "remove", &path(&joined(&all)), &path(&first)].map(str::to_owned))?;
         self.same_by_both(&now, "rw")?;
         now.iter().skip(images.len() - 1).chain(now.iter().rev().take(2)).for_each(|image| {
-            // The next layout makes them anew.
+            // The next layout makes these files again.
             let _ = std::fs::remove_file(image);
         });
         Ok(())
@@ -102,7 +102,7 @@ impl Trial<'_> {
         run_program(&self.program.to_string_lossy(), words).map(drop)
     }
 
-    /// Files, a snapshot and removed files, made by the library.
+    /// Writes files with the library, makes a snapshot, and removes some of the files.
     pub(super) fn fill_by_library(&self, images: &[PathBuf], degraded: bool, name: &str, seed: u64) -> Result<()> {
         let volume = Volume::options().degraded(degraded).subvolume_id(TreeId::FS).open(joined(images))?;
         let mut random = Random::new(seed);

@@ -10,13 +10,13 @@ use anyhow::{Context as _, Result};
 use super::payload::{self, place, set_mode};
 use crate::system::{empty_dir, run, run_command, text};
 
-/// Shells, with the names of their files of completions.
+/// Shells, and the names of their completion files.
 const COMPLETIONS: [(&str, &str); 3] = [("bash", "spinney.bash"), ("zsh", "_spinney"), ("fish", "spinney.fish")];
 
-/// Packs `program`, built for `target`. `own` is the program for this machine: it prints the manual.
+/// Packs `program`, built for `target`. `own` is the program built for this machine, which writes the manual pages.
 ///
 /// # Errors
-/// A missing file or tool.
+/// A file or tool is missing.
 pub(crate) fn make(root: &Path, name: &str, (program, own): (&Path, &Path), dir: &Path, date: &str) -> Result<PathBuf> {
     let trees = dir.join("trees");
     let tree = trees.join(name);

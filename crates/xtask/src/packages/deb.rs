@@ -1,7 +1,7 @@
-//! Makes the Debian packages by `dpkg-deb`: `spinney` with manual, completions, links for `mount`, a systemd unit and
-//! the files of a desktop; `libspinney0` and `libspinney-dev` if the library for C was built. With `--lintian`,
-//! `lintian` judges them. As root they are then installed into an empty directory and used from there. Called by `main`
-//! and `release`.
+//! Makes the Debian packages with `dpkg-deb`: `spinney` with manual pages, completions, mount helpers, a systemd unit
+//! and desktop files; `libspinney0` and `libspinney-dev` if the C library was built. `--lintian` runs `lintian` on
+//! them. If run as root, installs the packages into an empty directory, and tests the installed program there. Called
+//! by `main` and `release`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,14 +30,14 @@ pub(crate) struct Options {
     lintian: bool,
 }
 
-/// In the field `Maintainer`, unless the environment has `DEBFULLNAME` and `DEBEMAIL`.
+/// Default of the field `Maintainer`; `DEBFULLNAME` and `DEBEMAIL` in the environment replace it.
 const MAINTAINER: &str = "The Spinney contributors <packages@spinney.invalid>";
 
-/// One package: its fields, and what the maintainers of Debian want beside the files.
+/// The control fields of one package.
 struct Package {
     name: &'static str,
     section: &'static str,
-    /// Fields of the relations to other packages, each a line.
+    /// The fields `Depends`, `Recommends` and the like, one per line.
     relations: String,
     summary: &'static str,
     description: &'static str,
@@ -55,10 +55,10 @@ const DEVELOPMENT: &str = "\
 The header, the static library, the file for pkg-config and examples of the
 library for C of Spinney, which reads and writes images of btrfs and f2fs.";
 
-/// Makes the packages, has them judged, and as root uses them.
+/// Makes the packages, runs `lintian` if asked, and as root tests them.
 ///
 /// # Errors
-/// A missing file or tool, an error that `lintian` finds, a failing test of the installed packages.
+/// A file or tool is missing, `lintian` finds an error, or a test of the installed packages fails.
 pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     let sources = Sources {
         root: root.to_path_buf(),
@@ -111,7 +111,8 @@ pub(crate) fn make(sources: &Sources, dir: &Path, date: &str) -> Result<Vec<Path
     packages.iter().map(|package| pack(sources, package, &trees, dir, date)).collect()
 }
 
-/// The packages of the library, with what other packages that are linked with it need to know.
+/// Makes the packages of the library, with the files `shlibs` and `symbols` from which programs that link with it get
+/// their dependencies.
 fn library_packages(sources: &Sources, trees: &Path, runtime: &Path, places: &Places) -> Result<[Package; 2]> {
     let version = &sources.version;
     let library = runtime.join("usr").join(&places.libdir).join(format!("libspinney.so.{version}"));
@@ -140,7 +141,7 @@ fn library_packages(sources: &Sources, trees: &Path, runtime: &Path, places: &Pl
     ])
 }
 
-/// The packages whose libraries a program is linked with, in the versions it needs.
+/// The `Depends` for the shared libraries that a program is linked with.
 fn needs(dir: &Path, program: &Path) -> Result<String> {
     fs::create_dir_all(dir.join("debian"))?;
     fs::write(dir.join("debian/control"), "Source: spinney\n\nPackage: spinney\nArchitecture: any\n")?;
@@ -189,20 +190,20 @@ fn pack(sources: &Sources, package: &Package, trees: &Path, dir: &Path, date: &s
     payload::settle(&tree, date)?;
     let file = dir.join(format!("{}_{full}_{}.deb", package.name, architecture.trim()));
     let mut dpkg = Command::new("dpkg-deb");
-    // With one thread the compressed form does not depend on the number of processors.
+    // xz output depends on the number of threads, so one thread makes it reproducible on every machine.
     dpkg.args(["--root-owner-group", "-Zxz", "--threads-max=1", "--build"]).args([&tree, &file]);
     run_command(dpkg.env("SOURCE_DATE_EPOCH", date))?;
     Ok(file)
 }
 
-/// `DEBIAN/md5sums`, by which `dpkg --verify` finds changed files.
+/// Writes `DEBIAN/md5sums`, with which `dpkg --verify` finds changed files.
 fn write_sums(tree: &Path) -> Result<()> {
     let script = "find usr -type f -print0 | LC_ALL=C sort -z | xargs -0 md5sum > DEBIAN/md5sums";
     run_command(Command::new("sh").current_dir(tree).args(["-c", script]))?;
     Ok(())
 }
 
-/// The licences in the form that Debian reads by programs.
+/// The licences in Debian's machine-readable format.
 fn copyright(root: &Path) -> Result<String> {
     let mut text = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: \
                     spinney\n\nFiles: *\nCopyright: 2026 The Spinney contributors\nLicense: MIT or Apache-2.0\n"
@@ -215,7 +216,7 @@ fn copyright(root: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Has `lintian` judge the packages.
+/// Runs `lintian` on the packages.
 fn judge(packages: &[PathBuf]) -> Result<()> {
     let mut lintian = Command::new("lintian");
     lintian.args(["--allow-root", "--fail-on", "error", "--tag-display-limit", "0"]).args(packages);
@@ -226,7 +227,7 @@ fn judge(packages: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Installs the packages into a directory, and makes, fills and reads an image with the installed program.
+/// Installs the packages into a directory, and tests the installed program: it makes, lists and mounts an image.
 fn install(packages: &[PathBuf], dir: &Path) -> Result<()> {
     empty_dir(dir)?;
     fs::create_dir_all(dir.join("var/lib/dpkg"))?;
@@ -264,7 +265,7 @@ fn install(packages: &[PathBuf], dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Mounts as `mount(8)` does with a line of `fstab`, and unmounts.
+/// Mounts an image by the helper's name, as `mount(8)` does for a line of `fstab`, reads a file, and unmounts it.
 fn mount_by_link(dir: &Path, image: &Path) -> Result<()> {
     let at = dir.join("mounted");
     fs::create_dir(&at)?;

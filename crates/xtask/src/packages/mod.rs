@@ -1,10 +1,12 @@
-//! Makes packages of the built program and of the library for C.
+//! Packages the built program and the C library.
 //!
-//! `payload` lays out the files below directories; `deb` and `rpm` pack these with the tools of Debian and Fedora,
-//! `archive` as a `.tar.gz`. Nothing is compiled here: `main` and `release` say what to pack.
+//! `payload` copies the files into a directory per package, with their paths below the root directory. `deb` and `rpm`
+//! pack these directories with the tools of Debian and Fedora; `archive` makes a `.tar.gz`. This module compiles
+//! nothing: its callers `main` and `release` pass the built files.
 //!
-//! Invariants: owners are root, modes do not depend on the umask, and every time is that of the sources
-//! (`system::source_date`), so that equal inputs give equal packages. Fails with the first command that fails.
+//! Invariants: root owns all files, modes do not depend on the umask, and all time stamps are the time of the sources
+//! (`system::source_date`), so that the same inputs give the same packages. Failure: the first command that fails ends
+//! the run with its error.
 
 pub(crate) mod archive;
 pub(crate) mod deb;

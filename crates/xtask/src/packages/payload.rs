@@ -1,5 +1,5 @@
-//! Lays out the files of the packages below directories, with what depends on the distribution in [`Places`]. Called by
-//! `deb`, `rpm` and `archive`.
+//! Copies the files of each package into a directory of its own. [`Places`] has the paths that depend on the
+//! distribution. Called by `deb`, `rpm` and `archive`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -10,13 +10,13 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::system::{run, run_command, text};
 
-/// The inputs of packages.
+/// The inputs: source tree, built program and built library.
 pub(crate) struct Sources {
     /// The top of the source tree.
     pub(crate) root: PathBuf,
     /// The program, built for release.
     pub(crate) program: PathBuf,
-    /// The library for C as an archive, if it was built.
+    /// The C library as a static archive, if it was built.
     pub(crate) archive: Option<PathBuf>,
     /// Version of the workspace.
     pub(crate) version: String,
@@ -24,20 +24,20 @@ pub(crate) struct Sources {
 
 /// Directories that distributions name differently.
 pub(crate) struct Places {
-    /// Libraries, below `usr`.
+    /// Directory of libraries below `usr`.
     pub(crate) libdir: String,
-    /// Shells, with the file in which each looks for completions.
+    /// Shells, and the path of the completion file of each.
     pub(crate) completions: [(&'static str, &'static str); 3],
 }
 
 /// Names under which `mount(8)` looks for the helpers of the types `fuse.spinney` and `spinney`.
 pub(crate) const MOUNT_LINKS: [&str; 2] = ["mount.fuse.spinney", "mount.spinney"];
 
-/// Links to the program under names of other programs, in a directory that is in no search path: the names in the
-/// search path are those of btrfs-progs and f2fs-tools.
+/// Directory of the links `mkfs.btrfs`, `mkfs.f2fs` and `sload.f2fs` to the program. It is not in the search path,
+/// where these names belong to btrfs-progs and f2fs-tools.
 pub(crate) const OTHER_NAMES: &str = "usr/libexec/spinney";
 
-/// Files of `packaging`, and their places.
+/// Files of `packaging`: source, path in the package, mode.
 const FILES: &[(&str, &str, u32)] = &[
     ("spinney-mount@.service", "usr/lib/systemd/system/spinney-mount@.service", 0o644),
     ("spinney-image.desktop", "usr/share/applications/spinney-image.desktop", 0o644),
@@ -46,7 +46,7 @@ const FILES: &[(&str, &str, u32)] = &[
     ("spinney-open-image.1", "usr/share/man/man1/spinney-open-image.1", 0o644),
 ];
 
-/// Lays out the program, its manual, completions, links and files of the desktop.
+/// Copies the program, its manual pages, completions, links and desktop files.
 pub(crate) fn lay_out_program(sources: &Sources, places: &Places, tree: &Path) -> Result<()> {
     let name = text(&sources.program)?;
     let installed = place(tree, "usr/bin/spinney")?;
@@ -75,7 +75,7 @@ pub(crate) fn lay_out_program(sources: &Sources, places: &Places, tree: &Path) -
     Ok(())
 }
 
-/// Lays out the library: what programs need that run, and what is needed to build them.
+/// Copies the library: the shared library to `runtime`; headers, static library and examples to `development`.
 pub(crate) fn lay_out_library(sources: &Sources, places: &Places, runtime: &Path, development: &Path) -> Result<()> {
     let archive = sources.archive.as_deref().context("no library for C")?;
     let script = sources.root.join("crates/capi/install.sh");
@@ -111,33 +111,33 @@ pub(crate) fn lay_out_library(sources: &Sources, places: &Places, runtime: &Path
     Ok(())
 }
 
-/// Writes the licences as one text.
+/// Joins the licences to one text.
 pub(crate) fn licences(root: &Path) -> Result<String> {
     let mit = fs::read_to_string(root.join("LICENSE-MIT"))?;
     let apache = fs::read_to_string(root.join("LICENSE-APACHE"))?;
     Ok(format!("{mit}\n{apache}"))
 }
 
-/// A path in a tree whose directories exist.
+/// Returns the path of a file in a tree, and makes its directories.
 pub(crate) fn place(tree: &Path, path: &str) -> Result<PathBuf> {
     let path = tree.join(path);
     fs::create_dir_all(path.parent().context("a place in the tree")?)?;
     Ok(path)
 }
 
-/// Sets the mode of a file, whatever the umask of the caller is.
+/// Sets the mode of a file independently of the umask.
 pub(crate) fn set_mode(path: &Path, mode: u32) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).with_context(|| path.display().to_string())
 }
 
-/// Writes a text compressed, with no time in it.
+/// Writes a text with gzip, without a time stamp, so that it is reproducible.
 pub(crate) fn write_compressed(path: &Path, content: &str) -> Result<()> {
     fs::write(path, content)?;
     run("gzip", &["-9nf", text(path)?])?;
     Ok(())
 }
 
-/// Gives all directories of a tree the mode 0755, and all files the time of the sources.
+/// Sets the mode of all directories in a tree to 0755, and the time of all its files and directories to `date`.
 pub(crate) fn settle(tree: &Path, date: &str) -> Result<()> {
     let all = text(tree)?;
     run("find", &[all, "-type", "d", "-exec", "chmod", "755", "{}", "+"])?;
@@ -145,13 +145,13 @@ pub(crate) fn settle(tree: &Path, date: &str) -> Result<()> {
     Ok(())
 }
 
-/// The name of a package is that of the directory of its files.
+/// The name of a package: its directory has the same name.
 pub(crate) fn name_of(tree: &Path) -> Result<String> {
     let name = tree.file_name().context("a directory of a package")?;
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// Takes the library's archive, if it was built; says so otherwise.
+/// Returns the path of the static library if it was built; otherwise prints that it is missing.
 pub(crate) fn find_archive(who: &str, path: &Path) -> Option<PathBuf> {
     if !path.exists() {
         println!("{who}: without the library for C: {}: not found; `cargo xtask capi` builds it", path.display());

@@ -1,8 +1,9 @@
-//! Makes the packages of Fedora and openSUSE by `rpmbuild`: `spinney`, and `libspinney0` with `spinney-devel` if the
-//! library for C was built. They are then verified, listed, unpacked and used from there. Called by `main` and
+//! Makes the packages for Fedora and openSUSE with `rpmbuild`: `spinney`, and `libspinney0` with `spinney-devel` if the
+//! C library was built. Then verifies, lists and unpacks them, and runs the unpacked program. Called by `main` and
 //! `release`.
 //!
-//! The files are laid out before `rpmbuild` runs: its scripts, which strip, compress and compile, are switched off.
+//! `payload` prepares all files before `rpmbuild` runs, so the scripts of `rpmbuild` that strip, compress and
+//! byte-compile files are switched off.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,7 +29,7 @@ pub(crate) struct Options {
     dir: PathBuf,
 }
 
-/// Macros that make `rpmbuild` pack what is there, with the time of the sources.
+/// Macros that make `rpmbuild` pack the files unchanged, with the time of the sources.
 const MACROS: &[&str] = &[
     "debug_package %{nil}",
     "__os_install_post %{nil}",
@@ -39,7 +40,7 @@ const MACROS: &[&str] = &[
     "_binary_payload w6T1.xzdio",
 ];
 
-/// Packages: names, summaries, and further lines of their heads.
+/// Packages: name, summary, and further lines of the preamble.
 const PACKAGES: &[(&str, &str, &str)] = &[
     ("spinney", "btrfs and f2fs images without root", "Recommends: fuse3\n"),
     ("libspinney0", "btrfs and f2fs images without root: library", ""),
@@ -59,7 +60,7 @@ kernel is needed.
 /// Makes the packages, and checks them.
 ///
 /// # Errors
-/// A missing file or tool, or a package that is not as expected.
+/// A file or tool is missing, or a package fails its checks.
 pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     let sources = Sources {
         root: root.to_path_buf(),
@@ -113,7 +114,7 @@ pub(crate) fn make(sources: &Sources, dir: &Path, date: &str) -> Result<Vec<Path
     Ok(packages.iter().map(|(name, ..)| dir.join(format!("{name}-{}-1.{architecture}.rpm", sources.version))).collect())
 }
 
-/// The specification: what is packed is copied from the trees, and listed file by file.
+/// The spec file. It copies the prepared trees, and lists every file.
 fn write_spec(version: &str, packages: &[(&str, &str, &str)], trees: &Path) -> Result<String> {
     let mut spec = String::new();
     let (mut files, mut copies) = (String::new(), String::new());
@@ -138,7 +139,7 @@ fn write_spec(version: &str, packages: &[(&str, &str, &str)], trees: &Path) -> R
     Ok(spec)
 }
 
-/// The lines of the section `%files`, in the order of names.
+/// The lines of the section `%files`, sorted by name.
 fn list_files(tree: &Path) -> Result<String> {
     let mut lines = Vec::new();
     for entry in walkdir::WalkDir::new(tree).sort_by_file_name() {
@@ -159,7 +160,7 @@ fn list_files(tree: &Path) -> Result<String> {
     Ok(lines.concat())
 }
 
-/// Verifies the digests of a package, lists it, unpacks it, and uses a program in it.
+/// Verifies the digests of a package, lists and unpacks it, and runs its program if it has one.
 fn check(package: &Path, dir: &Path) -> Result<()> {
     let verified = run("rpm", &["-K", "--nosignature", text(package)?])?;
     ensure!(verified.contains("digests OK"), "{verified}");

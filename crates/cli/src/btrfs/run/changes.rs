@@ -11,7 +11,7 @@ use crate::commands::human;
 use crate::commands::names;
 use crate::commands::on_mount::OnMount;
 
-/// Lines that are printed; `spinney fork status` has them all.
+/// Most lines that are printed; `spinney fork status` prints all.
 const LINES_MAX: usize = 100;
 
 /// The report of `fork status`.
@@ -45,7 +45,7 @@ struct Name {
     path: String,
 }
 
-/// The changes of the fork at `path`, which is the directory `dir` on this machine.
+/// Reads the changes of the fork at `path` of the mount, which is the directory `dir` on this machine.
 pub(super) fn of(mount: &OnMount, path: &Path, dir: &Path) -> Result<Changes> {
     let words = ["status", "--json", "--", fork::IMAGE, &mount.name(path)?].map(str::to_owned).to_vec();
     let report = mount.report(fork::JOB, words)?;
@@ -55,7 +55,7 @@ pub(super) fn of(mount: &OnMount, path: &Path, dir: &Path) -> Result<Changes> {
     Ok(Changes(lines))
 }
 
-/// Shows a file that was removed and made anew under its name as one with other contents.
+/// Merges the removal and new creation of a file with the same name into one change of contents.
 fn join_replaced(lines: &mut Vec<Line>) {
     let removed: BTreeSet<String> =
         lines.iter().filter(|line| line.mark == '-').map(|line| line.text.clone()).collect();
@@ -98,7 +98,7 @@ impl Changes {
         self.0.is_empty()
     }
 
-    /// Prints them on the standard error, since the output is the command's.
+    /// Prints the changes to standard error: standard output belongs to the command.
     pub(super) fn print(&self) {
         for line in self.0.iter().take(LINES_MAX) {
             let size = line.bytes.map(|bytes| format!("  {}", human::bytes(bytes))).unwrap_or_default();

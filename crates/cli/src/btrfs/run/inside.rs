@@ -1,7 +1,8 @@
-//! The process that becomes the command: it enters namespaces, mounts the fork, makes the rest read-only, restricts
-//! itself by Landlock, and executes. Called by `run` in the process that was started for this.
+//! The process that becomes the command. It enters namespaces, mounts the fork, makes all other mounts read-only,
+//! restricts itself with Landlock, and executes the command. Called by `run` in a process started for this purpose.
 //!
-//! Order: nothing of the rest may be writable once the command runs, so a step that fails ends the process.
+//! Invariant: when the command starts, no mount but the fork, and the empty `/tmp` of `--tmp`, is writable. Every step
+//! that fails therefore ends the process.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,7 +22,7 @@ use crate::commands::output;
 
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// Newest known version of the rules; an older kernel applies those that it knows.
+/// Landlock ABI that the rules are written for; an older kernel applies the rules that it supports.
 const RULES: ABI = ABI::V5;
 /// Directories of this machine that every program needs.
 const SYSTEM: [&str; 3] = ["/dev", "/proc", "/sys"];
@@ -50,7 +51,7 @@ fn prepare(run: &Run, fork: &Path) -> Result<()> {
     let entered = spinney::fuse::enter_namespaces(!is_root, run.no_network);
     entered.context("namespaces (the kernel may forbid them to users: kernel.unprivileged_userns_clone, AppArmor)")?;
     if !is_root {
-        // One user and one group: the caller's.
+        // Maps only the caller's user and group into the namespace.
         std::fs::write("/proc/self/setgroups", "deny").context("/proc/self/setgroups")?;
         let (uid, gid) = (uid.as_raw(), gid.as_raw());
         std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).context("/proc/self/uid_map")?;
@@ -75,7 +76,8 @@ fn prepare(run: &Run, fork: &Path) -> Result<()> {
     enter(run.at.as_deref(), here.as_deref(), run.base.as_deref())
 }
 
-/// Makes the fork the root directory, with the system directories of this machine in it where it has a place for them.
+/// Makes the fork the root directory. Binds the system directories of this machine into it where it has directories of
+/// the same name.
 fn become_root(run: &Run, fork: &Path) -> Result<()> {
     mount_bind(fork, fork).context("the fork")?;
     for dir in SYSTEM {
@@ -93,7 +95,7 @@ fn become_root(run: &Run, fork: &Path) -> Result<()> {
         mount_bind_recursive(path, &place).with_context(|| path.display().to_string())?;
     }
     std::env::set_current_dir(fork).context("the fork")?;
-    // The old root lies on top of the new one then, and goes.
+    // This stacks the old root on top of the new one; the next line unmounts it.
     rustix::process::pivot_root(".", ".").context("the root directory")?;
     unmount(".", UnmountFlags::DETACH).context("the old root directory")?;
     std::env::set_current_dir("/").context("the root directory")
@@ -103,7 +105,7 @@ fn below(fork: &Path, path: &Path) -> PathBuf {
     fork.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// True if no symbolic link of the fork is on the way: it could lead to a place outside, over which would be mounted.
+/// True if no component of the path is a symbolic link: a link could lead out of the fork, and we would mount there.
 fn is_plain(fork: &Path, place: &Path) -> Result<bool> {
     let real = match place.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
@@ -121,7 +123,7 @@ fn protect_others(writable: &Path) -> Result<()> {
             continue;
         }
         match mount_remount(&dir, MountFlags::BIND | MountFlags::RDONLY | flags, c"") {
-            // Another mount covers it, or the caller may not go there: then the command cannot either.
+            // Another mount covers it, or the caller may not enter it. The command then cannot reach it either.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT | Errno::ACCESS | Errno::NOTDIR) => {}
             Err(error) => return Err(error).with_context(|| format!("{}: read-only", dir.display())),
         }
@@ -129,7 +131,7 @@ fn protect_others(writable: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Mount points with the flags that must stay: of several at one place the last.
+/// Mount points with the flags to keep; where several mounts are stacked, only the last.
 fn mounts_in(table: &[u8]) -> Vec<(PathBuf, MountFlags)> {
     let mut mounts: Vec<(PathBuf, MountFlags)> = Vec::new();
     for line in table.split(|byte| *byte == b'\n') {
@@ -152,7 +154,7 @@ fn mounts_in(table: &[u8]) -> Vec<(PathBuf, MountFlags)> {
     mounts
 }
 
-/// A field of the table, with the characters that it has as octal numbers.
+/// Decodes the octal escapes in a field of the table.
 fn unescaped(field: &[u8]) -> OsString {
     let mut text = Vec::new();
     let mut rest = field;
@@ -165,7 +167,7 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(text)
 }
 
-/// Covers a directory by an empty one, or a file by an empty one.
+/// Hides a directory under an empty one, or a file under an empty file.
 fn hide(path: &Path) -> Result<()> {
     let shown = || format!("--hide {}", path.display());
     let found = std::fs::metadata(path).with_context(shown)?;
@@ -184,8 +186,8 @@ fn own_tmp(run: &Run) -> Result<()> {
     mount("none", "/tmp", "tmpfs", flags, Some(c"mode=1777")).context("--tmp: /tmp")
 }
 
-/// The second wall: even where a mount is writable by mistake, only the fork and devices are. Without Landlock in the
-/// kernel the mounts are the only wall.
+/// Second line of defence: with Landlock the command can write only to the fork, `/dev`, `/proc` and its own `/tmp`,
+/// even if a mount is writable by mistake. A kernel without Landlock has only the read-only mounts.
 fn restrict(writable: &Path, has_tmp: bool) -> Result<()> {
     let all = AccessFs::from_all(RULES);
     let mut places: Vec<&Path> = vec![writable, Path::new("/dev"), Path::new("/proc")];
@@ -201,8 +203,9 @@ fn restrict(writable: &Path, has_tmp: bool) -> Result<()> {
     Ok(())
 }
 
-/// Goes to the directory in which the command begins: that of the fork where the present one is in the base; else, with
-/// `--at`, the present one by its path, which may lead into the fork now.
+/// Changes to the directory in which the command starts. If the current directory is in the base, this is the same
+/// directory in the fork. Otherwise, with `--at`, it is the current directory by its path, which may now lead into the
+/// fork. If that fails, it is the top of the fork.
 fn enter(at: Option<&Path>, here: Option<&Path>, base: Option<&Path>) -> Result<()> {
     let top = at.unwrap_or(Path::new("/"));
     let in_base = here.zip(base).and_then(|(here, base)| here.strip_prefix(base).ok());

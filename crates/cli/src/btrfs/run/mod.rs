@@ -1,11 +1,12 @@
 //! `spinney run` runs a command in a fork of a mounted subvolume, shows what it changed, and keeps, merges or drops the
 //! fork. Called by `args`.
 //!
-//! Three processes: this one forks through the server of the mount and waits; it starts the same program again, which
-//! enters namespaces of its own, mounts and executes the command ([`inside`]); the server does what `fork` does.
+//! Three processes take part. This one asks the FUSE server for a fork, starts the same program again, and waits for
+//! it. The second one enters namespaces of its own, mounts the fork, and executes the command ([`inside`]). The FUSE
+//! server makes the fork, as for the command `fork`.
 //!
-//! Failure: the exit status is that of the command; 125 if it could not be started for a reason of ours, 126 if it is
-//! no program, 127 if it was not found, as `env(1)` has it. The fork stays then, if there are changes in it.
+//! Failure: the exit status is that of the command; as with `env(1)` it is 125 if Spinney could not set the command up,
+//! 126 if it is not executable, and 127 if it was not found. The fork is then kept if it has changes.
 
 mod changes;
 mod inside;
@@ -81,7 +82,7 @@ pub(crate) struct Run {
     words: Vec<OsString>,
 }
 
-/// The end of a fork.
+/// The action on the fork after the command has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Keep,
@@ -93,7 +94,7 @@ impl Run {
     /// Runs the command.
     ///
     /// # Errors
-    /// [`CommandEnded`] with another status than 0; those of the server.
+    /// [`CommandEnded`] if the command's status is not 0; errors of the server.
     pub(crate) fn run(&self) -> Result<()> {
         let status = match &self.inside {
             Some(fork) => inside::run(self, fork),
@@ -112,7 +113,7 @@ impl Run {
         let mount = OnMount::connect(&base)?;
         let path = make_fork(&mount)?;
         let dir = mount.on_host(&base, &path).context("the path of the fork")?;
-        // A signal of the terminal ends the command; this process still has to look after the fork.
+        // Survives the terminal's signals, which end the command: this process still has to keep or drop the fork.
         let interrupt = Interrupt::catch()?;
         let ended = self.execute(&base, &dir);
         let changes = changes::of(&mount, &path, &dir)?;
@@ -157,7 +158,7 @@ impl Run {
     }
 }
 
-/// Forks the directory that was connected to.
+/// Forks the directory of the connection to the server.
 fn make_fork(mount: &OnMount) -> Result<PathBuf> {
     let base = mount.word(Path::new(""))?;
     let stem = Path::new(&base).file_name().map_or_else(|| "fork".into(), |name| name.to_string_lossy());
@@ -167,7 +168,7 @@ fn make_fork(mount: &OnMount) -> Result<PathBuf> {
     fork::path_of(&report).context("the report of the server")
 }
 
-/// Asks the user; the end of the input keeps the fork.
+/// Asks the user what to do; at the end of the input, keeps the fork.
 fn ask() -> Result<End> {
     let stdin = std::io::stdin();
     loop {

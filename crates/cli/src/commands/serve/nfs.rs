@@ -1,4 +1,4 @@
-//! `spinney serve nfs`: an image, or a directory in it, for machines that mount it by NFS. Called by `serve`.
+//! `spinney serve nfs`: exports an image, or a directory in it, over NFS. Called by `serve`.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -70,7 +70,7 @@ impl FromStr for Owner {
     }
 }
 
-/// The server, and the files behind it.
+/// The server, and the file system that it exports.
 struct Exported {
     server: Server,
     files: Files,
@@ -105,7 +105,7 @@ impl Nfs {
         }
         let read_only = self.listen.read_only;
         let opened = Opened::open(&target, read_only)?;
-        // Before the sandbox, which opens no files.
+        // Read before the server enters its sandbox, in which it cannot open files.
         let key = key::read_or_make(self.key.as_deref())?;
         let path = target.path.clone().unwrap_or_else(|| PathBuf::from("/"));
         let squash = self.squash();
@@ -134,7 +134,7 @@ impl Nfs {
     }
 }
 
-/// The lines that say where the server is, and which commands mount it.
+/// The lines that name the address of the server, and the commands to mount it.
 fn describe(place: &Bound, shown: &str) -> Vec<String> {
     let Bound::Tcp(address) = place else { return vec![format!("{shown}, at {place}")] };
     let port = address.port();
