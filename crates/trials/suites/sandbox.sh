@@ -31,7 +31,7 @@ state() {
   (cd "$1" && find . -printf '%P %y %m %U:%G %s %T@ %n %l\n' | LC_ALL=C sort &&
     find . -type f -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum) | sha256sum
 }
-same() { [ "$(state "$1")" = "$2" ] || { echo "$1 is not what it was"; return 1; }; }
+same() { [ "$(state "$1")" = "$2" ] || { echo "$1 has changed"; return 1; }; }
 
 twice() { # twice NAME CHANGED OPTIONS... -- COMMAND...: NAME: a subvolume of $place; CHANGED: a path in the kept fork
   local name=$1 changed=$2 base="$place/$1" before host_before start; shift 2

@@ -22,7 +22,7 @@ use crate::commands::output::Output;
 pub(super) struct Seed {
     #[command(flatten)]
     image: ImageArgs,
-    /// Whether the volume is a seed from now on
+    /// `on` makes the volume a read-only seed, `off` an ordinary volume again
     #[arg(value_name = "on|off")]
     state: State,
     /// Take the mark away although sprouts may refer to the volume: the first write to it makes them unreadable
@@ -40,7 +40,10 @@ impl Seed {
     pub(super) fn run(&self, out: &mut Output) -> Result<()> {
         let shown = self.image.image.display().to_string();
         if self.image.mounted_dir()?.is_some() {
-            return Err(Failure::refused(format!("{shown}: unmount it first: a seed is marked in its image")).into());
+            return Err(Failure::refused(format!(
+                "{shown}: unmount it first: the mark of a seed can only be changed in the image"
+            ))
+            .into());
         }
         if self.state == State::Off && !self.force {
             let text = "expected --force: sprouts of it are lost with the first write to it";
@@ -73,7 +76,8 @@ impl Seed {
 pub(super) fn refuse(device: &DeviceState) -> Result<()> {
     match device.is_seed {
         true => {
-            let text = format!("{}: it is a seed of this volume, which cannot do without it", device.name);
+            let text =
+                format!("{}: this device is a seed of the volume and cannot be removed or replaced", device.name);
             Err(Failure::new(Status::Unsupported, text).into())
         }
         false => Ok(()),

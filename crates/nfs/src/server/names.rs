@@ -18,6 +18,9 @@ const PERMISSIONS_DEFAULT: u32 = 0o600;
 const MAJOR_MAX: u32 = 0xfff;
 const MINOR_MAX: u32 = 0xf_ffff;
 
+/// Directories on the way up from one to the exported directory; more are taken for a loop.
+const DEPTH_MAX: u32 = 4096;
+
 /// Procedures on names.
 pub(super) struct Names<'s, 'a>(pub(super) &'s Session<'a>);
 
@@ -35,12 +38,10 @@ impl<'a> Names<'_, 'a> {
         let done = self.dir(at.dir).and_then(|dir| {
             dir_attr = Some(dir.attr);
             check_name(at.name)?;
-            let found = self.hold(self.view.lookup(dir.node, at.name)?);
-            // `..` of a directory that was moved out of the export can lead to the real root. A handle of it would name
-            // the exported directory, because the view gives that one the node number of the root.
-            if found.node == NodeId::ROOT && self.shared.base != NodeId::ROOT {
+            if at.name == b".." && !self.is_exported(dir.node)? {
                 return Err(Status::NOENT);
             }
+            let found = self.hold(self.view.lookup(dir.node, at.name)?);
             Ok(found)
         });
         if let Some(found) = put_status(out, done) {
@@ -48,6 +49,22 @@ impl<'a> Names<'_, 'a> {
             self.put_attr(out, Some(&found.attr));
         }
         self.put_attr(out, dir_attr.as_ref());
+    }
+
+    /// True for the exported directory and those below it: the handle of another one outlived its move out of there.
+    fn is_exported(&self, dir: NodeId) -> Outcome<bool> {
+        let (fs, base) = (&self.shared.fs, self.shared.base);
+        if base == NodeId::ROOT {
+            return Ok(true);
+        }
+        let mut at = self.hold(fs.lookup(dir, b".")?);
+        for _ in 0..DEPTH_MAX {
+            if at.node == base || at.node == NodeId::ROOT {
+                return Ok(at.node == base);
+            }
+            at = self.hold(fs.lookup(at.node, b"..")?);
+        }
+        Ok(false)
     }
 
     pub(super) fn create(&self, at: DirOp<'_>, how: &How, out: &mut Writer) {

@@ -69,6 +69,26 @@ fn no_handle_leads_out_of_the_exported_directory() {
 }
 
 #[test]
+fn a_directory_that_was_moved_out_of_the_export_has_no_way_up() {
+    let served = Served::new();
+    let (mut whole, root) = served.mounted();
+    let base = whole.mkdir(&root, "base", 0o777).unwrap().handle;
+    let deep = whole.mkdir(&base, "deep", 0o777).unwrap().handle;
+    whole.mkdir(&deep, "inner", 0o777).unwrap();
+    let elsewhere = whole.mkdir(&root, "elsewhere", 0o777).unwrap().handle;
+    whole.create(&elsewhere, "secret", 0o666).unwrap();
+
+    let part = Served::with(Arc::clone(&served.fs), &Options { path: b"/base".to_vec(), ..options() });
+    let (mut client, part_root) = part.mounted();
+    let deep = client.lookup(&part_root, "deep").unwrap().handle;
+    let inner = client.lookup(&deep, "inner").unwrap().handle;
+    assert_eq!(client.lookup(&inner, "..").unwrap().handle, deep);
+    Volume::new(Arc::clone(&served.fs)).rename("base/deep", "elsewhere/deep").unwrap();
+    assert_eq!(client.lookup(&deep, "..").unwrap_err(), Status::NOENT);
+    assert_eq!(client.lookup(&inner, "..").unwrap_err(), Status::NOENT);
+}
+
+#[test]
 fn handles_that_were_made_up_lead_nowhere() {
     let served = Served::new();
     let (mut client, root) = served.mounted();

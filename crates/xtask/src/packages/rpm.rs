@@ -21,10 +21,10 @@ pub(crate) struct Options {
     /// The program, built for release
     #[arg(long, default_value = "target/release/spinney")]
     program: PathBuf,
-    /// The library for C as an archive; packages of it are made if it exists
+    /// The library for C as a static archive; if it exists, its packages are built, too
     #[arg(long, default_value = "target/library/libspinney_capi.a")]
     library: PathBuf,
-    /// Where the packages go
+    /// Directory of the packages
     #[arg(long, default_value = "target/rpm")]
     dir: PathBuf,
 }

@@ -28,7 +28,7 @@ use crate::commands::on_mount::OnMount;
 /// The exit status of a command that could not be started.
 const NOT_STARTED: u8 = 125;
 
-/// Run a command in a fork, show what it changed, and keep or drop that
+/// Run a command in a fork, show its changes, and keep or drop the fork
 ///
 /// The fork is the root directory of the command, or is at DIR with everything else read-only. This protects files from
 /// mistakes: it is no jail against a program that attacks the kernel, and other programs can be reached through
@@ -56,7 +56,7 @@ pub(crate) struct Run {
     /// Merge the fork and drop it if the command succeeds; keep it otherwise
     #[arg(long, group = "end")]
     merge: bool,
-    /// Ask what to do; the default on a terminal, elsewhere it is to keep a fork with changes
+    /// Ask whether to keep, merge or drop the fork; the default on a terminal, elsewhere a fork with changes is kept
     #[arg(long, group = "end")]
     ask: bool,
     /// Show the fork at DIR, and everything else read-only, instead of making the fork the root directory
@@ -71,7 +71,7 @@ pub(crate) struct Run {
     /// Give the command an empty /tmp of its own
     #[arg(long)]
     tmp: bool,
-    /// Without a network
+    /// Run the command without a network
     #[arg(long)]
     no_network: bool,
     /// The fork, in the process that executes the command
@@ -143,7 +143,7 @@ impl Run {
         let flags = [(self.tmp, "--tmp"), (self.no_network, "--no-network")];
         command.args(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag));
         command.arg("--").args(&self.words);
-        command.status().context("this program, once more")
+        command.status().context("cannot start this program again")
     }
 
     fn end(&self, is_done: bool, is_interrupted: bool) -> Result<End> {

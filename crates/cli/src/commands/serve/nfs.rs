@@ -20,21 +20,21 @@ use crate::commands::output::Output;
 
 /// Let this machine and others mount an image by NFS version 3, without FUSE
 ///
-/// The server prints the commands that mount it. A change of names or attributes is durable before its reply, and
-/// written data when the client syncs or closes the file. When the server is started again, clients go on. The numbers
-/// of users that clients send are believed: serve to machines that you trust.
+/// The server prints the commands that mount it. Changes of names and attributes are durable before the server replies,
+/// written data when the client syncs or closes the file. Mounts survive a restart of the server. It trusts the numbers
+/// of users that clients send: serve only to machines that you trust.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney serve nfs site.img                        on 127.0.0.1:2049\n",
     "  spinney serve nfs site.img:/home/ada --listen 0   one directory, on a free port, which is printed\n",
-    "  spinney serve nfs --all-squash 1000:1000 site.img all clients act for this user of the image\n",
+    "  spinney serve nfs --all-squash 1000:1000 site.img all clients act as this user of the image\n",
     "\n",
     "  mount -t nfs -o vers=3,tcp,port=2049,mountport=2049,nolock 127.0.0.1:/ /mnt              Linux\n",
     "  mount -t nfs -o vers=3,tcp,port=2049,mountport=2049,locallocks 127.0.0.1:/ /Volumes/site  macOS\n",
     "\n",
-    "Handles of files are sealed with the secret in $XDG_STATE_HOME/spinney/nfs.key (~/.local/state/spinney without\n",
-    "it), a file that the first server makes."
+    "File handles are signed with the key in $XDG_STATE_HOME/spinney/nfs.key (~/.local/state/spinney without it),\n",
+    "which the server makes when it is first started."
 ))]
 pub(crate) struct Nfs {
     /// An image, or a directory in it (IMAGE:/DIR)
@@ -42,13 +42,13 @@ pub(crate) struct Nfs {
     target: OsString,
     #[command(flatten)]
     listen: ListenArgs,
-    /// Believe clients that say they are root; by default they act for user and group 65534
+    /// Give root on clients the rights of root; by default it acts as user and group 65534
     #[arg(long, conflicts_with = "all_squash")]
     no_root_squash: bool,
-    /// Let all clients act for this user and group, whoever they say they are
+    /// Treat all users of clients as this user and group
     #[arg(long, value_name = "UID:GID")]
     all_squash: Option<Owner>,
-    /// Seal handles with the secret in this file, which is made where there is none
+    /// Sign file handles with the key in this file, which is made if it is missing
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
 }
