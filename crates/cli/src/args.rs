@@ -249,6 +249,7 @@ mod tests {
         ("cat", "its output is the contents of the files"),
         ("mount", "nothing is made but the mount, which findmnt --json knows"),
         ("umount", "nothing is made"),
+        ("image mount", "nothing is made but the mount, which findmnt --json knows"),
         ("serve nbd", "nothing is made; it prints what is served and how it is used"),
         ("serve http", "nothing is made; it prints where browsers find the files"),
         ("serve nfs", "nothing is made; it prints how clients mount what is served"),

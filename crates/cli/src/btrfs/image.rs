@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ use crate::job::source_date_epoch;
     "  spinney image list store.img\n",
     "  spinney image fork mnt debian mnt/web         mnt/web is a root for a container\n",
     "  podman run --rootfs mnt/web sh\n",
+    "  spinney image mount store.img debian tree     look at an image, read-only\n",
     "  spinney image export mnt mnt/web oci:out:web  with the changes as one more layer\n",
     "  spinney subvolume delete mnt/web\n",
     "  spinney image rm mnt debian"
@@ -54,6 +56,7 @@ enum Command {
     List(List),
     Show(Show),
     Fork(Fork),
+    Mount(Mount),
     Export(Export),
     Rm(Remove),
     Prune(Prune),
@@ -158,6 +161,35 @@ struct Fork {
     /// Report as JSON: {path}
     #[arg(long)]
     json: bool,
+}
+
+/// Mount the tree of an image read-only, or a new root of it
+///
+/// Other options are those of `spinney mount`. On a mount the trees are there already: `image list` names them.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "`spinney umount` ends it. The root stays.\n\n",
+    "Examples:\n",
+    "  spinney image mount store.img debian tree\n",
+    "  spinney image mount --root /web store.img debian web\n",
+    "  spinney image mount -o allow_other store.img debian tree"
+))]
+struct Mount {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Name of the image
+    name: String,
+    /// The directory to mount it at
+    dir: PathBuf,
+    /// Mount this root of the image, which can be written; it is made if it is not there
+    #[arg(long, value_name = "PATH")]
+    root: Option<PathBuf>,
+    /// Options of `spinney mount`
+    #[arg(short, value_name = "OPTIONS")]
+    options: Option<String>,
+    /// Directory of the images, from the root of the volume
+    #[arg(long = "dir", value_name = "PATH", default_value = "/images")]
+    images: PathBuf,
 }
 
 /// Write a root as a container image, its changes as one more layer
@@ -279,6 +311,7 @@ impl Image {
             Command::List(command) => command.run(out),
             Command::Show(command) => command.run(out),
             Command::Fork(command) => command.run(out),
+            Command::Mount(command) => command.run(),
             Command::Export(command) => command.run(out),
             Command::Rm(command) => command.run(out),
             Command::Prune(command) => command.run(out),
@@ -395,6 +428,56 @@ impl Fork {
         }
         out.put_name(path.as_os_str().as_bytes())?;
         Ok(out.write_all(b"\n")?)
+    }
+}
+
+impl Mount {
+    /// The subvolume to mount, from the root of the volume.
+    fn subvolume(&self) -> Result<PathBuf> {
+        let dir = Dir { dir: self.images.clone() };
+        let Some(root) = &self.root else {
+            let files = ReadArgs::of(self.image.clone()).open_read_only()?;
+            let store = dir.store(&files);
+            return Ok(store.tree_of(&store.find(&self.name)?)?);
+        };
+        let root = Path::new("/").join(root);
+        let files = self.image.open_writable()?;
+        let store = dir.store(&files);
+        let made = match store.roots()?.iter().find(|known| known.path == root) {
+            Some(known) if known.image == self.name => Ok(()),
+            Some(known) => {
+                let text = format!("{}: a root of {}, expected one of {}", root.display(), known.image, self.name);
+                return Err(Failure::refused(text).into());
+            }
+            None => store.fork(&self.name, &root, SnapshotMode::ReadWrite),
+        };
+        let closed = files.close();
+        made?;
+        closed?;
+        Ok(root)
+    }
+
+    fn run(&self) -> Result<()> {
+        if self.image.mounted_dir()?.is_some() {
+            let text = format!("{}: a mount, which shows the trees of its images", self.image.image.display());
+            return Err(Failure::usage(text).into());
+        }
+        if self.image.has_options() {
+            return Err(Failure::usage("devices are named as A,B here; other options of the image do not apply").into());
+        }
+        let subvolume = self.subvolume()?;
+        if subvolume.as_os_str().as_bytes().contains(&b',') {
+            return Err(Failure::refused(format!("{}: a comma ends an option of mount", subvolume.display())).into());
+        }
+        let mut options = OsString::from(if self.root.is_some() { "subvol=" } else { "ro,subvol=" });
+        options.push(&subvolume);
+        for more in &self.options {
+            options.push(",");
+            options.push(more);
+        }
+        let mut mount = std::process::Command::new("/proc/self/exe");
+        mount.arg0("spinney").arg("mount").arg("-o").arg(options).arg("--").args([&self.image.image, &self.dir]);
+        Err(mount.exec()).context("cannot start this program again")
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use crate::harness::{Bench, assert_same};
-use crate::mounted::Mounted;
+use crate::mounted::{Mounted, can_mount};
 use crate::sources::make_layout;
 
 const LAYERS: &str = "/images/layers";
@@ -54,6 +54,36 @@ fn equal_layers_are_there_once_and_a_root_becomes_one_more() {
     assert_eq!(bench.ok("cat a.img /web/added"), "4");
     assert_eq!(bench.json("image list --json a.img"), json!([]));
     bench.check("a.img");
+}
+
+#[test]
+fn an_image_or_a_root_of_it_is_mounted() {
+    let bench = Bench::new();
+    if !make_layout(&bench) || !can_mount() {
+        return;
+    }
+    bench.ok("mkfs -q --size 256M a.img");
+    bench.ok("image import -q a.img oci:layout one");
+    bench.ok("image import -q a.img oci:layout two");
+    fs::create_dir(bench.path("tree")).unwrap();
+    bench.ok("image mount a.img one tree");
+    let kept = bench.path("tree/etc/kept");
+    let (is_there, written) = (kept.is_file(), fs::write(&kept, "other"));
+    let again = bench.run("image mount tree one tree");
+    bench.ok("umount tree");
+    assert!(is_there && written.is_err());
+    assert!(again.status == 2 && again.err.contains("a mount, which shows"), "{} {}", again.status, again.err);
+    for text in ["first", "second"] {
+        bench.ok("image mount --root web a.img one tree");
+        let before = fs::read_to_string(&kept).unwrap_or_default();
+        let written = fs::write(&kept, text);
+        bench.ok("umount tree");
+        assert!(written.is_ok());
+        assert_eq!(before == "first", text == "second", "{before}");
+    }
+    assert_eq!(bench.ok("cat a.img /web/etc/kept"), "second");
+    let run = bench.run("image mount --root web a.img two tree");
+    assert!(run.status == 1 && run.err.contains("a root of one, expected one of two"), "{} {}", run.status, run.err);
 }
 
 #[test]
