@@ -60,7 +60,7 @@ impl Pool {
         for run in runs {
             let len = run.len();
             let chunk = self.chunks().lookup(run.at, len)?;
-            for part in self.writable(&chunk, run.at, len) {
+            for part in self.writable(&chunk, run.at, len)? {
                 let device = self.device(part.device).device();
                 device.check_room(part.device_offset, part.len, spare_bytes(device.size_bytes()))?;
                 if part.len == len {
@@ -100,7 +100,7 @@ impl Pool {
                 Some(chunk) => chunk,
                 None => self.chunks().lookup(at, len)?,
             };
-            for part in self.writable(&found, at, len) {
+            for part in self.writable(&found, at, len)? {
                 pieces.push(Piece::new(&part, &bytes[range_of(&part)], kind_of(bytes)));
             }
             chunk = Some(found);
@@ -126,7 +126,7 @@ impl Pool {
     pub fn discard(&self, at: Logical, len: u64) -> Result<()> {
         self.check_writable()?;
         let chunk = self.chunks().lookup(at, len)?;
-        for part in self.writable(&chunk, at, len) {
+        for part in self.writable(&chunk, at, len)? {
             self.device(part.device).device().discard(part.device_offset, part.len)?;
         }
         Ok(())
@@ -146,11 +146,14 @@ impl Pool {
     }
 
     /// The parts of every copy on devices that are there. A pool that writes has at least one copy of each byte there
-    /// ([`Pool::loss_of`]).
-    fn writable(&self, chunk: &Chunk, at: Logical, len: u64) -> Vec<Part> {
+    /// ([`Pool::loss_of`]), but for what a seed has.
+    ///
+    /// # Errors
+    /// `ReadOnly` where no device would be written: a write that goes nowhere must not pass as done.
+    fn writable(&self, chunk: &Chunk, at: Logical, len: u64) -> Result<Vec<Part>> {
         let mut parts = plan(chunk, at, len, Purpose::Write);
         parts.retain(|part| self.device(part.device).is_written());
-        parts
+        if parts.is_empty() && len > 0 { Err(Error::ReadOnly) } else { Ok(parts) }
     }
 
     /// Queues the pieces of every device; returns the failures.

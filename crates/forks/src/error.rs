@@ -19,6 +19,11 @@ pub enum Error {
     /// To do: name the fork from the root of the volume.
     #[error("{}: has `..` in it", .0.display())]
     Dots(PathBuf),
+    /// The fork would lie among the ancestors of forks, which are removed without asking.
+    ///
+    /// To do: name another path.
+    #[error("{}: in .spinney, which is for the ancestors of forks; name another path", .0.display())]
+    Reserved(PathBuf),
     /// The path is not that of a subvolume.
     ///
     /// To do: make the directory a subvolume: create one, and move the contents into it.

@@ -137,11 +137,14 @@ impl Forks {
     /// the size of the base. It is durable with the next sync of the volume.
     ///
     /// # Errors
-    /// `NotSubvolume`, `Dots`, `NoQuotas`; `Volume` as [`vfs::Volume::snapshot`].
+    /// `NotSubvolume`, `Dots`, `Reserved`, `NoQuotas`; `Volume` as [`vfs::Volume::snapshot`].
     pub fn fork(&self, base: &Path, target: &Path, options: &ForkOptions) -> Result<Fork> {
         let (base, target) = (plain(base)?, plain(target)?);
         if options.limit.is_some() && self.volume.quotas()?.is_none() {
             return Err(Error::NoQuotas);
+        }
+        if hidden::is_below(&target) {
+            return Err(Error::Reserved(target));
         }
         let source = subvolume(&self.volume, &base)?;
         // Checked early, so that a mistake leaves nothing behind.

@@ -151,6 +151,11 @@ pub(crate) fn remove_dirs(volume: &Volume) {
     let _ = volume.remove_dir(ALL).and_then(|()| volume.remove_dir(ABOVE));
 }
 
+/// True for a path among the hidden directories.
+pub(crate) fn is_below(path: &Path) -> bool {
+    path.starts_with(ABOVE)
+}
+
 /// The path beside the target at which its successor is made.
 pub(crate) fn staging(target: &Path, uuid: &Uuid) -> PathBuf {
     target.with_file_name(format!("{STAGING}{}", record::hex(uuid)))

@@ -476,7 +476,9 @@ fn plan(request: &PlanRequest, devices: &[DeviceSpace]) -> Result<Option<ChunkPl
     }
     let (spread, devices_min) = (spread(profile), profile.devices_min());
     let per_device = u64::try_from(spread.per_device).unwrap_or(1);
-    let total = devices.iter().fold(0u64, |sum, device| sum.saturating_add(device.total_bytes));
+    // Nothing is allocated on a seed, whose ceiling is 0: its size is no reason for large chunks.
+    let written = devices.iter().filter(|device| device.ceiling > 0);
+    let total = written.fold(0u64, |sum, device| sum.saturating_add(device.total_bytes));
     let chunk_max = chunk_len_max(request.flags, total).min(request.len_max);
     let round = STRIPE_ROUND.min(request.len_max);
     let wanted = chunk_max.min(STRIPE_MAX).next_multiple_of(round) * per_device;

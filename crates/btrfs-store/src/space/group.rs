@@ -179,6 +179,12 @@ impl BlockGroup {
         self.read_only || self.is_closed()
     }
 
+    /// Nothing can ever be written to it while the volume is open: a seed has it, or devices that are missing.
+    #[must_use]
+    pub const fn is_fixed(&self) -> bool {
+        self.read_only
+    }
+
     /// It is being emptied.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -331,6 +337,9 @@ impl BlockGroup {
     /// Takes a run, or says that there is none. Does not wait when `wait` is false and
     /// another thread is allocating here.
     pub(crate) fn take(&self, kind: SpaceKind, want: &Want, wait: bool) -> Option<Run> {
+        if self.is_fixed() {
+            return None;
+        }
         let mut state = self.lock(wait)?;
         let (map, cursor) = state.map_and_cursor(kind)?;
         let taken = map.take(cursor, want);
@@ -340,6 +349,9 @@ impl BlockGroup {
 
     /// Takes exactly this range if it is free.
     pub(crate) fn take_at(&self, kind: SpaceKind, range: Run, window: u64) -> bool {
+        if self.is_fixed() {
+            return false;
+        }
         let mut state = self.state.lock();
         let Some((map, cursor)) = state.map_and_cursor(kind) else {
             return false;

@@ -264,7 +264,9 @@ impl Space {
     }
 
     pub(crate) fn install(&self, group: &Arc<BlockGroup>, map: free_map::FreeMap) -> Result<()> {
-        if let Some((counted, free)) = group.install(map)? {
+        if let Some((counted, free)) = group.install(map)?
+            && !group.is_fixed()
+        {
             let kind = group.kind();
             // Open first: a thread that can reserve the bytes must be able to allocate them.
             self.groups.open(self.accounts.index(kind), group);

@@ -51,9 +51,11 @@ impl Store {
         self.0.pool().devices().iter().map(state).collect()
     }
 
-    /// The device to use where none is named: the one with the lowest number.
+    /// The device to use where none is named: of those that are written the one with the lowest number.
     #[must_use]
     pub fn default_device(&self) -> DevId {
-        self.0.pool().devices().iter().map(PoolDevice::id).min().unwrap_or_default()
+        let devices = self.0.pool().devices();
+        let is_written = |device: &&PoolDevice| device.is_written();
+        devices.iter().filter(is_written).map(PoolDevice::id).min().unwrap_or_default()
     }
 }

@@ -47,6 +47,8 @@ pub struct GroupState {
     pub stripes: Vec<Stripe>,
     /// Bytes at each of these places.
     pub stripe_bytes: u64,
+    /// Nothing can be moved from it: a seed has it, or devices that are missing.
+    pub is_fixed: bool,
 }
 
 /// Data extents that were copied and are still to be moved. To be given to [`Store::move_step`] until it is empty, or
@@ -89,9 +91,18 @@ impl Store {
                 used: group.bytes().used,
                 stripes: chunk.stripes().to_vec(),
                 stripe_bytes: chunk.stripe_bytes(),
+                is_fixed: group.is_fixed(),
             })
         };
         self.0.space.all_groups().into_iter().filter_map(state).collect()
+    }
+
+    /// The block groups that can be emptied, by address.
+    #[must_use]
+    pub fn movable_groups(&self) -> Vec<GroupState> {
+        let mut groups = self.groups();
+        groups.retain(|group| !group.is_fixed);
+        groups
     }
 
     /// Sets the flags of new block groups of a kind: `None` for the present ones.
@@ -130,7 +141,9 @@ impl Store {
             let (expected, found) = (Detail::Number(group.range().start), Detail::Number(start.0));
             return Err(Corrupt::new("start of the block group", expected, found).at(At::Data(start)).into());
         }
-        for _ in 0..CHUNKS_PER_GROUP_MAX {
+        // Without its free space nothing is allocated from it, whatever happens below.
+        let attempts = if group.is_fixed() { 0 } else { CHUNKS_PER_GROUP_MAX };
+        for _ in 0..attempts {
             {
                 let _serial = engine.gate.serialize();
                 engine.load_group(&group)?;

@@ -57,7 +57,15 @@ mod tests {
     fn group(start: u64, used: u64) -> GroupState {
         let (start, len) = (Logical(start * 100 * MIB), 100 * MIB);
         let used = used * MIB;
-        GroupState { start, len, flags: BlockGroupFlags::DATA, used, stripes: Vec::new(), stripe_bytes: len }
+        GroupState {
+            start,
+            len,
+            flags: BlockGroupFlags::DATA,
+            used,
+            stripes: Vec::new(),
+            stripe_bytes: len,
+            is_fixed: false,
+        }
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Running {
     fn new(core: &Core, spec: BalanceSpec, pace: Pace) -> Self {
         set_targets(core, &spec);
         // Groups that come to be from here on are not balanced.
-        let groups = core.store.groups();
+        let groups = core.store.movable_groups();
         let chosen = choose(&spec, &groups);
         let progress = BalanceProgress {
             expected: chosen.iter().map(|_| 1).sum(),

@@ -11,6 +11,9 @@ use crate::inode::Core;
 /// Free bytes of a chunk beside the contents moved into it.
 const SPARE_BYTES: u64 = 6 << 20;
 
+/// Attempts to empty one group.
+const TIMES_MAX: u32 = 3;
+
 /// Chunks are so many bytes long, or a multiple of that.
 const CHUNK_UNIT: u64 = 1 << 20;
 
@@ -33,14 +36,20 @@ pub(crate) fn clear_from(core: &Core, bytes: u64) -> Result<()> {
 }
 
 fn clear(core: &Core, device: DevId, bytes: u64) -> Result<()> {
+    let (mut emptied, mut times) = (None, 0);
     loop {
         if core.store.least_bytes(device)? <= bytes {
             return Ok(());
         }
-        let groups = core.store.groups();
+        let groups = core.store.movable_groups();
         let Some(last) = groups.iter().filter(|group| end_of(group) > bytes).max_by_key(|group| end_of(group)) else {
             return Ok(());
         };
+        times = if emptied.replace(last.start) == Some(last.start) { times + 1 } else { 1 };
+        // A group that is still there after it was emptied so often will not go.
+        if times > TIMES_MAX {
+            return Err(Error::NoSpace(None));
+        }
         empty(core, last.start)?;
     }
 }
@@ -53,7 +62,7 @@ fn clear(core: &Core, device: DevId, bytes: u64) -> Result<()> {
 pub(crate) fn gather(core: &Core) -> Result<u64> {
     let device = core.store.default_device();
     core.store.least_bytes(device)?;
-    for group in core.store.groups().iter().filter(|group| is_wasteful(group)) {
+    for group in core.store.movable_groups().iter().filter(|group| is_wasteful(group)) {
         core.store.set_chunk_bytes_max(Some(bytes_for(group)));
         let emptied = empty(core, group.start);
         core.store.set_chunk_bytes_max(None);
@@ -62,7 +71,7 @@ pub(crate) fn gather(core: &Core) -> Result<u64> {
     // Chunks that were added but not needed are empty, and are removed.
     let mut least = core.store.least_bytes(device)?;
     loop {
-        let groups = core.store.groups();
+        let groups = core.store.movable_groups();
         let Some(last) = groups.iter().max_by_key(|group| end_of(group)) else { return Ok(least) };
         core.store.set_ceiling(device, Some(start_of(last)));
         core.store.set_chunk_bytes_max(Some(bytes_for(last)));

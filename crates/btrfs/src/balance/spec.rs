@@ -478,7 +478,15 @@ mod tests {
 
     fn group(start: u64, used: u64, flags: BlockGroupFlags) -> GroupState {
         let stripe = Stripe { device: DevId(1), offset: start * 2, device_uuid: Uuid([0; 16]) };
-        GroupState { start: Logical(start), len: 1000, flags, used, stripes: vec![stripe], stripe_bytes: 1000 }
+        GroupState {
+            start: Logical(start),
+            len: 1000,
+            flags,
+            used,
+            stripes: vec![stripe],
+            stripe_bytes: 1000,
+            is_fixed: false,
+        }
     }
 
     fn selects(spec: &str, group: &GroupState) -> bool {

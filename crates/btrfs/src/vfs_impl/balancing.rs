@@ -241,7 +241,7 @@ impl BtrfsFs {
     fn reclaimed<'a>(&self, place: &'a mut Place) -> &'a mut Option<Running> {
         let percent = u64::from(self.options.bg_reclaim_threshold);
         if place.reclaiming.is_none() && percent > 0 && !place.is_resizing {
-            let found = place.reclaim.next(&self.core().store.groups(), percent);
+            let found = place.reclaim.next(&self.core().store.movable_groups(), percent);
             place.reclaiming = found.map(Running::of_group);
         }
         &mut place.reclaiming

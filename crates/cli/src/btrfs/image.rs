@@ -471,7 +471,7 @@ impl Mount {
         }
         let mut options = OsString::from(if self.root.is_some() { "subvol=" } else { "ro,subvol=" });
         options.push(&subvolume);
-        for more in &self.options {
+        if let Some(more) = &self.options {
             options.push(",");
             options.push(more);
         }

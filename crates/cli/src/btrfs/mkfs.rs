@@ -192,7 +192,10 @@ fn sprout(seed: &Path, common: &Common, out: &mut Output) -> Result<()> {
     if size == 0 {
         return Err(Failure::usage("--size is missing: how much the new volume can add to the seed").into());
     }
-    let made = target.open_bare(size).and_then(|new| super::seed::sprout(seed, new));
+    let seeds = super::seed::open(seed)?;
+    // Made in memory first: whatever fails must not cost what the target has. While the seed is open, it is no target.
+    super::seed::sprout(seed, &seeds, Arc::new(MemoryDevice::new(size)))?;
+    let made = target.open_bare(size).and_then(|new| super::seed::sprout(seed, &seeds, new));
     let info = made.inspect_err(|_| target.remove_new())?;
     match (common.json, common.reports()) {
         (true, _) => out.json(&info::report(&info)),

@@ -84,14 +84,21 @@ pub(super) fn refuse(device: &DeviceState) -> Result<()> {
     }
 }
 
-/// Makes a sprout on the device `new` of the volume on the devices that `seed` lists.
+/// Opens the devices of a seed, that `seed` lists, for reading.
+///
+/// # Errors
+/// Those of the devices.
+pub(super) fn open(seed: &Path) -> Result<Vec<Arc<dyn Device>>> {
+    let open = |locator: Locator| blockdev::open(&locator, Access::READ);
+    Ok(Locator::parse_list(seed)?.into_iter().map(open).collect::<Result<_, _>>()?)
+}
+
+/// Makes a sprout on the device `new` of the volume on `seeds`, which `seed` names.
 ///
 /// # Errors
 /// Those of the devices; `Unsupported` if the volume is not a seed.
-pub(super) fn sprout(seed: &Path, new: Arc<dyn Device>) -> Result<VolumeInfo> {
-    let open = |locator: Locator| blockdev::open(&locator, Access::READ);
-    let seeds: Vec<Arc<dyn Device>> = Locator::parse_list(seed)?.into_iter().map(open).collect::<Result<_, _>>()?;
-    let volume = VolumeOptions::new().sprout(seeds, new).with_context(|| seed.display().to_string())?;
+pub(super) fn sprout(seed: &Path, seeds: &[Arc<dyn Device>], new: Arc<dyn Device>) -> Result<VolumeInfo> {
+    let volume = VolumeOptions::new().sprout(seeds.to_vec(), new).with_context(|| seed.display().to_string())?;
     let info = volume.info()?;
     volume.close()?;
     Ok(info)

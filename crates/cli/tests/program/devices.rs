@@ -263,7 +263,7 @@ fn a_seed_is_not_written_and_its_sprouts_are() {
     let alone = bench.run("ls a.img");
     assert!(alone.status != 0 && alone.err.contains("1 of 2 devices"), "{}", alone.err);
     let removed = bench.run("device remove a.img,base.img 1");
-    assert!(removed.status == 4 && removed.err.contains("it is a seed"), "{}", removed.err);
+    assert!(removed.status == 4 && removed.err.contains("is a seed of the volume"), "{}", removed.err);
     // Another seed is not taken for the sprout's own.
     bench.ok("mkfs -q --size 200M other.img");
     bench.ok("device seed other.img on");
@@ -274,4 +274,38 @@ fn a_seed_is_not_written_and_its_sprouts_are() {
     assert!(std::fs::read(bench.path("base.img")).unwrap() == before, "the seed is as it was");
     bench.ok("device seed --force base.img off");
     bench.ok("mkdir base.img /x");
+}
+
+#[test]
+fn balances_and_resizes_of_a_sprout_leave_what_the_seed_has() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("in")).unwrap();
+    std::fs::write(bench.path("in/large"), pattern(12_000_000)).unwrap();
+    std::fs::write(bench.path("in/small"), "small").unwrap();
+    bench.ok("mkfs -q --size 300M base.img");
+    bench.ok("put -q base.img in /first");
+    bench.ok("device seed base.img on");
+    let before = std::fs::read(bench.path("base.img")).unwrap();
+    for work in ["balance start VOLUME", "balance start -m all VOLUME", "resize min VOLUME", "resize 400M VOLUME"] {
+        bench.ok("mkfs -q -f --seed base.img --size 600M new.img");
+        bench.ok("put -q new.img,base.img in /second");
+        bench.ok(&work.replace("VOLUME", "new.img,base.img"));
+        is_whole(&bench, "new.img,base.img", &["/first", "/second"]);
+        if work.contains("min") {
+            bench.ok("resize 600M new.img,base.img");
+        }
+        bench.ok("put -q new.img,base.img in /third");
+        is_whole(&bench, "new.img,base.img", &["/first", "/second", "/third"]);
+    }
+    assert!(std::fs::read(bench.path("base.img")).unwrap() == before, "the seed is as it was");
+    // A failure leaves the target as it was, and a seed is no target.
+    bench.ok("mkfs -q --size 200M kept.img");
+    for (seed, target) in [("kept.img", "kept.img"), ("missing.img", "kept.img"), ("base.img", "base.img")] {
+        let refused = bench.run(&format!("mkfs -q -f --seed {seed} --size 200M {target}"));
+        assert_ne!(refused.status, 0);
+    }
+    let small = bench.run("mkfs -q -f --seed base.img --size 1M kept.img");
+    assert_ne!(small.status, 0);
+    bench.check("kept.img");
+    assert!(std::fs::read(bench.path("base.img")).unwrap() == before, "the seed is as it was");
 }

@@ -65,6 +65,15 @@ fn a_command_begins_where_its_caller_is_in_the_base() {
     let expected = format!("{}\ninner\ntext\n", mounted.bench.path("work/inner").display());
     assert_eq!(String::from_utf8_lossy(&ended.stdout), expected, "{}", error(&ended));
     assert!(error(&ended).contains("+ inner/here"), "{}", error(&ended));
+
+    // Never elsewhere: the command may remove what is around it.
+    mounted.bench.ok("subvolume create mnt/base/apart");
+    fs::create_dir(mounted.dir().join("base/apart/dir")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
+    command.args(["run", "--discard", "--base"]).arg(mounted.dir().join("base"));
+    command.arg("--at").arg(mounted.bench.path("work")).args(["--", "sh", "-c", "pwd"]);
+    let ended = command.current_dir(mounted.dir().join("base/apart/dir")).output().unwrap();
+    assert_eq!((ended.status.code(), ended.stdout.len()), (Some(125), 0), "{}", error(&ended));
 }
 
 #[test]

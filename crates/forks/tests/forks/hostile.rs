@@ -19,6 +19,7 @@ fn paths_do_not_lead_out() {
     };
     assert!(matches!(fork("base/../base", "x"), Error::Dots(_)));
     assert!(matches!(fork("base", "x/../y"), Error::Dots(_)));
+    assert!(matches!(fork("base", ".spinney/forks/x"), Error::Reserved(_)));
     assert!(matches!(fork("base", "base"), Error::Volume(_)));
     assert!(matches!(fork("base", "/"), Error::Volume(_)));
     assert_eq!(sample.names("/"), ["base"]);

@@ -27,7 +27,9 @@ pub enum Squash {
 impl Squash {
     /// The user of the volume for whom a call runs.
     pub(super) fn user(self, credential: &Credential) -> User {
-        let user = |uid, gid, groups| User { uid, gid, groups, serves: false };
+        // The largest number stands for no user: nothing may belong to it.
+        let valid = |number| if number == u32::MAX { NOBODY } else { number };
+        let user = |uid, gid, groups| User { uid: valid(uid), gid: valid(gid), groups, serves: false };
         match (self, credential) {
             (Self::All { uid, gid }, _) => user(uid, gid, Vec::new()),
             (Self::None, Credential::Sys(UserCredential { uid, gid, groups })) => user(*uid, *gid, groups.clone()),
@@ -66,5 +68,6 @@ mod tests {
             assert_eq!(numbers(all, credential), (3, 4, vec![]));
         }
         assert_eq!(numbers(Squash::None, Credential::None), (NOBODY, NOBODY, vec![]));
+        assert_eq!(numbers(Squash::None, sys(u32::MAX, u32::MAX, &[])), (NOBODY, NOBODY, vec![]));
     }
 }

@@ -14,7 +14,7 @@ use crate::commands::image::{ImageArgs, ReadArgs};
 #[command(after_help = concat!(
     "A fork begins as a snapshot of a read-only snapshot of its base, which lies in .spinney/forks in the root of\n",
     "the volume and is needed for `status`, `diff` and `merge`. Forks of a mount are for root, and the user who\n",
-    "mounted it.\n\n",
+    "mounted it. A new fork, and the end of one, are durable with the next sync; a merge is when it returns.\n\n",
     "Examples:\n",
     "  spinney fork mnt/base trial                make mnt/trial\n",
     "  spinney fork site.img:/base                make /base-1\n",

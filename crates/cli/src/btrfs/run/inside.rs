@@ -46,7 +46,7 @@ pub(super) fn run(run: &Run, fork: &Path) -> u8 {
 
 fn prepare(run: &Run, fork: &Path) -> Result<()> {
     let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    let here = std::env::current_dir().ok();
+    let here = std::env::current_dir().context("the present directory")?;
     let is_root = uid.is_root();
     let entered = spinney::fuse::enter_namespaces(!is_root, run.no_network);
     entered.context("namespaces (the kernel may forbid them to users: kernel.unprivileged_userns_clone, AppArmor)")?;
@@ -73,7 +73,7 @@ fn prepare(run: &Run, fork: &Path) -> Result<()> {
         own_tmp(run)?;
     }
     restrict(&writable, run.tmp)?;
-    enter(run.at.as_deref(), here.as_deref(), run.base.as_deref())
+    enter(run.at.as_deref(), &here, run.base.as_deref())
 }
 
 /// Makes the fork the root directory. Binds the system directories of this machine into it where it has directories of
@@ -203,16 +203,17 @@ fn restrict(writable: &Path, has_tmp: bool) -> Result<()> {
     Ok(())
 }
 
-/// Changes to the directory in which the command starts. If the current directory is in the base, this is the same
-/// directory in the fork. Otherwise, with `--at`, it is the current directory by its path, which may now lead into the
-/// fork. If that fails, it is the top of the fork.
-fn enter(at: Option<&Path>, here: Option<&Path>, base: Option<&Path>) -> Result<()> {
+/// Changes to the directory in which the command begins: that of the fork where the caller's is in the base; otherwise,
+/// with `--at`, the caller's by its path, which may lead into the fork now. A command that removes everything in its
+/// directory must not begin in another one.
+fn enter(at: Option<&Path>, here: &Path, base: Option<&Path>) -> Result<()> {
     let top = at.unwrap_or(Path::new("/"));
-    let in_base = here.zip(base).and_then(|(here, base)| here.strip_prefix(base).ok());
-    let other = at.and(here).filter(|_| in_base.is_none());
-    let places = [in_base.map(|inner| top.join(inner)), other.map(Path::to_owned)];
-    let is_there = places.into_iter().flatten().any(|place| std::env::set_current_dir(place).is_ok());
-    if is_there { Ok(()) } else { std::env::set_current_dir(top).with_context(|| top.display().to_string()) }
+    let place = match (base.and_then(|base| here.strip_prefix(base).ok()), at) {
+        (Some(inner), _) => top.join(inner),
+        (None, Some(_)) => here.to_owned(),
+        (None, None) => top.to_owned(),
+    };
+    std::env::set_current_dir(&place).with_context(|| format!("{}: the directory to begin in", place.display()))
 }
 
 #[cfg(test)]

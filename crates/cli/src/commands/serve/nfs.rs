@@ -64,8 +64,10 @@ impl FromStr for Owner {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parsed = text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-        let (uid, gid) = parsed.ok_or("expected two numbers, UID:GID")?;
+        let parsed: Option<(u32, u32)> =
+            text.split_once(':').and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+        let valid = parsed.filter(|(uid, gid)| *uid != u32::MAX && *gid != u32::MAX);
+        let (uid, gid) = valid.ok_or("expected two numbers of a user and a group, UID:GID")?;
         Ok(Self { uid, gid })
     }
 }
