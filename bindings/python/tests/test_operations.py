@@ -73,7 +73,9 @@ def test_callbacks_run_in_the_calling_thread_and_may_use_the_volume(volume, tree
 
 
 SLOW = """
-import os, sys, threading, time, spinney, _thread
+import os, signal, sys, threading, time, spinney, _thread
+# Ignored where a shell started the tests in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 class Slow:
     def __init__(self): self.left = 200
     def write(self, data):

@@ -253,6 +253,7 @@ mod tests {
         ("serve nbd", "nothing is made; it prints what is served and how it is used"),
         ("serve http", "nothing is made; it prints where browsers find the files"),
         ("serve nfs", "nothing is made; it prints how clients mount what is served"),
+        ("device seed", "nothing is made; it prints what the volume is now"),
         ("attend", "internal"),
         ("send", "its output is a stream"),
         ("fork diff", "its output is a patch"),

@@ -124,7 +124,7 @@ fn it_comes_over_tls() {
     let bench = Bench::new();
     bench.filled_image();
     let words = "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=localhost \
-                 -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE";
+                 -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE";
     let made = Command::new("openssl").args(words.split_whitespace()).current_dir(&bench.dir).output();
     if !made.is_ok_and(|output| output.status.success()) {
         println!("SKIPPED: openssl is missing");
@@ -142,11 +142,11 @@ fn it_comes_over_tls() {
     let mut port = String::new();
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut lines, &mut port).unwrap();
-    let url = format!("https://localhost:{}/a.img", port.trim());
+    let url = format!("https://127.0.0.1:{}/a.img", port.trim());
     let good = bench.run_with(&format!("cat {url}:/a.txt"), &[("SSL_CERT_FILE", "cert.pem")]);
     let stranger = bench.run(&format!("cat {url}:/a.txt"));
     let down =
-        bench.run_with(&format!("cat https://localhost:{}/down:/a.txt", port.trim()), &[("SSL_CERT_FILE", "cert.pem")]);
+        bench.run_with(&format!("cat https://127.0.0.1:{}/down:/a.txt", port.trim()), &[("SSL_CERT_FILE", "cert.pem")]);
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(good.out, b"hello\n", "{}", good.err);
