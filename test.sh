@@ -201,11 +201,10 @@ step fuzz-archives trials fuzz-archives --executions 100000
 # The program is the one that the demonstration has built.
 step nbd-crash trials nbd-crash --states 1500 --rounds 2
 modprobe btrfs 2> /dev/null
-# The programs and the library are those that have been built.
-library="${CARGO_TARGET_DIR:-target}/checked/libspinney_capi.a"
-if command -v dpkg-deb > /dev/null; then step deb xtask deb --library "$library"; else skip deb "needs dpkg-deb"; fi
-if command -v rpmbuild > /dev/null; then step rpm xtask rpm --library "$library"; else skip rpm "needs rpmbuild"; fi
-step symbols xtask symbols --library "$library"
+# The program and the library are those that have been built. The packages of the library take a minute: `--long`.
+if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "needs dpkg-deb"; fi
+if command -v rpmbuild > /dev/null; then step rpm xtask rpm; else skip rpm "needs rpmbuild"; fi
+step symbols xtask symbols --library "${CARGO_TARGET_DIR:-target}/checked/deps/libspinney_capi.a"
 step sbom xtask sbom
 # The images are others each day.
 step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
