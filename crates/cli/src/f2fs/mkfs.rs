@@ -9,6 +9,7 @@ use spinney::blockdev::Device;
 use spinney::f2fs::{F2fs, Info, MakeError, MakeOptions, OpenOptions, Quotas};
 use spinney::vfs::Volume;
 
+use super::late_super::LateSuper;
 use super::{features, info};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::output::Output;
@@ -134,13 +135,15 @@ impl Filling<'_> {
     fn fill(&self, size: u64, bytes_total: u64) -> Result<Made> {
         let target = &self.job.target;
         check_size(target, size, self.make)?;
-        let device: Arc<dyn Device> = target.open_bare(size)?;
+        let late = Arc::new(LateSuper::new(target.open_bare(size)?)?);
+        let device: Arc<dyn Device> = Arc::<LateSuper>::clone(&late);
         spinney::f2fs::make(&device, self.make).map_err(|error| explain(target, size, self.make, error))?;
         let opened = OpenOptions::new().writable(true).env(self.job.env());
         let opened = Arc::new(opened.open(device).map_err(spinney::vfs::Error::from)?);
         let volume = Volume::new(Arc::<F2fs>::clone(&opened));
         self.job.copy_in(&volume, bytes_total)?;
         spinney::vfs::FileSystem::finish(&*opened)?;
+        late.finish()?;
         made(&opened)
     }
 }
@@ -159,8 +162,10 @@ fn check_size(target: &Target, size: u64, make: &MakeOptions) -> Result<()> {
 }
 
 fn write(target: &Target, size: u64, make: &MakeOptions) -> Result<Made> {
-    let device: Arc<dyn Device> = target.open_bare(size)?;
+    let late = Arc::new(LateSuper::new(target.open_bare(size)?)?);
+    let device: Arc<dyn Device> = Arc::<LateSuper>::clone(&late);
     spinney::f2fs::make(&device, make).map_err(|error| explain(target, size, make, error))?;
+    late.finish()?;
     let opened = OpenOptions::new().open(device).map_err(spinney::vfs::Error::from)?;
     made(&opened)
 }
