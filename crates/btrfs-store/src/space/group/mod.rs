@@ -1,5 +1,12 @@
 //! Keeps one block group: its free space, its pinned space, and the changes since its items were last written. Called
 //! by allocation, pinning and relocation.
+//!
+//! Free space is loaded when it is first needed; until then the group keeps what became free and what is held. A fixed
+//! group, which a seed has or missing devices, gives nothing even when it is loaded. `emptying` closes and retires.
+//!
+//! Failure: `Corrupt` where free space contradicts the group's item, or a run is freed twice.
+
+mod emptying;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -274,66 +281,6 @@ impl BlockGroup {
         Ok(Some((counted, free)))
     }
 
-    /// Closes the group, where its free space is loaded and `give_up` can do without its free bytes.
-    pub(crate) fn close(&self, give_up: impl FnOnce(u64) -> bool) -> bool {
-        let state = self.state.lock();
-        let Space::Loaded(map) = &state.space else { return false };
-        let closes = !self.is_read_only() && give_up(map.bytes());
-        self.is_closed.fetch_or(closes, Relaxed);
-        closes
-    }
-
-    /// Takes back [`Self::close`]; returns the bytes that are free in it.
-    pub(crate) fn reopen(&self) -> u64 {
-        let state = self.state.lock();
-        self.is_closed.store(false, Relaxed);
-        match &state.space {
-            Space::Loaded(map) => {
-                self.len_bound.store(map.len_bound(), Relaxed);
-                map.bytes()
-            }
-            Space::Unloaded { .. } => 0,
-        }
-    }
-
-    /// True when nothing lies in it, in this transaction and the last durable one, and its items are up to date.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.free_if_empty(&self.state.lock()).is_some()
-    }
-
-    fn free_if_empty(&self, state: &State) -> Option<Free> {
-        let is_quiet = state.is_quiet() && !self.is_read_only();
-        let free = match &state.space {
-            Space::Loaded(map) => (map.bytes() == self.total()).then_some(Free::Loaded(map.bytes())),
-            Space::Unloaded { held, counted } => held.is_empty().then_some(Free::Unloaded(*counted)),
-        };
-        free.filter(|_| is_quiet)
-    }
-
-    /// Empties the free space of an unused group, if `give_up` can do without its free bytes. False otherwise.
-    pub(crate) fn retire(&self, give_up: impl FnOnce(Free) -> bool) -> bool {
-        let mut state = self.state.lock();
-        let may_go = self.free_if_empty(&state).is_some_and(give_up);
-        if may_go {
-            state.space = Space::Loaded(FreeMap::default());
-            self.len_bound.store(0, Relaxed);
-        }
-        may_go
-    }
-
-    /// Empties the free space of a closed group that has no extents; held ranges stay. `None` where it has any.
-    pub(crate) fn retire_closed(&self) -> Option<Place> {
-        let mut state = self.state.lock();
-        let held = state.held_bytes;
-        let is_full = matches!(&state.space, Space::Loaded(map) if map.bytes() + held == self.total());
-        let is_quiet = state.used == 0 && state.pinned_bytes == held && state.is_written();
-        if !(self.is_closed() && is_full && is_quiet) {
-            return None;
-        }
-        state.space = Space::Loaded(FreeMap::default());
-        Some(if held == 0 { Place::Free } else { Place::Held })
-    }
-
     /// Takes a run, or says that there is none. Does not wait when `wait` is false and
     /// another thread is allocating here.
     pub(crate) fn take(&self, kind: SpaceKind, want: &Want, wait: bool) -> Option<Run> {
@@ -591,115 +538,4 @@ fn allocated_twice(run: Run) -> Corrupt {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(start: u64, len: u64) -> Run {
-        Run { start, len }
-    }
-
-    fn group() -> BlockGroup {
-        BlockGroup::new(GroupInfo {
-            start: Logical(1000),
-            len: 1000,
-            flags: BlockGroupFlags::METADATA,
-            used: 100,
-            excluded: vec![run(1500, 64)],
-            read_only: false,
-        })
-    }
-
-    fn free(runs: &[Run]) -> FreeMap {
-        let mut map = FreeMap::default();
-        runs.iter().for_each(|run| map.insert(*run).unwrap());
-        map
-    }
-
-    fn want(len: u64) -> Want {
-        Want { len, min_len: len, align: 1, cluster: 0, window: 0, room: 0 }
-    }
-
-    #[test]
-    fn pinned_ranges_are_not_free_in_a_group_loaded_later() {
-        let group = group();
-        group.note_freed(run(1000, 50), true).unwrap();
-        group.pin(run(1000, 50));
-        group.take_changes().unwrap();
-        let on_disk = free(&[run(1000, 50), run(1100, 900)]);
-        assert_eq!(group.install(on_disk).unwrap(), Some((836, 836)));
-        assert_eq!(group.take(SpaceKind::Metadata, &want(10), true), Some(run(1100, 10)));
-        assert_eq!(group.bytes(), GroupBytes { total: 936, used: 50, allocated: 10, pinned: 50 });
-        let pinned = group.take_pinned();
-        assert_eq!(group.unpin(&pinned).unwrap(), Given::Loaded);
-        assert_eq!(group.bytes().pinned, 0);
-        assert!(group.take_at(SpaceKind::Metadata, run(1000, 50), 0));
-        assert!(!group.take_at(SpaceKind::Metadata, run(1480, 30), 0), "a superblock copy");
-        assert!(group.give(&[run(1200, 10)]).is_err(), "freed twice");
-    }
-
-    #[test]
-    fn unpinned_before_loading_is_free_after() {
-        let group = group();
-        group.note_freed(run(1000, 50), true).unwrap();
-        group.pin(run(1000, 50));
-        group.take_changes().unwrap();
-        assert_eq!(group.unpin(&group.take_pinned()).unwrap(), Given::Unloaded);
-        let on_disk = free(&[run(1000, 50), run(1100, 900)]);
-        assert_eq!(group.install(on_disk).unwrap(), Some((886, 886)));
-    }
-
-    /// The state between a drain and the commit after it.
-    #[test]
-    fn a_group_is_loaded_while_the_tree_does_not_know_all_changes() {
-        let group = group();
-        group.note_freed(run(1000, 50), true).unwrap();
-        group.pin(run(1000, 50));
-        group.note_allocated(run(1100, 20), true).unwrap();
-        let on_disk = free(&[run(1100, 900)]);
-        assert_eq!(group.install(on_disk).unwrap(), Some((836, 816)));
-        assert!(!group.take_at(SpaceKind::Metadata, run(1000, 50), 0), "pinned");
-        assert!(!group.take_at(SpaceKind::Metadata, run(1119, 2), 0), "allocated");
-        assert!(group.take_at(SpaceKind::Metadata, run(1120, 10), 0));
-        let changes = group.take_changes().unwrap();
-        assert_eq!((changes.allocated, changes.freed), (vec![run(1100, 20)], vec![run(1000, 50)]));
-        assert_eq!(group.unpin(&group.take_pinned()).unwrap(), Given::Loaded);
-        assert!(group.take_at(SpaceKind::Metadata, run(1000, 50), 0));
-    }
-
-    #[test]
-    fn changes_that_the_tree_contradicts_are_corrupt() {
-        let freed = group();
-        freed.note_freed(run(1100, 50), true).unwrap();
-        assert!(freed.install(free(&[run(1100, 900)])).is_err());
-        let allocated = group();
-        allocated.note_allocated(run(1040, 50), true).unwrap();
-        assert!(allocated.install(free(&[run(1100, 900)])).is_err());
-    }
-
-    #[test]
-    fn free_space_that_does_not_add_up_is_corrupt() {
-        assert!(group().install(free(&[run(1100, 899)])).is_err());
-        assert!(group().note_freed(run(1000, 101), true).is_err());
-        assert!(group().note_allocated(run(1000, 901), true).is_err());
-    }
-
-    #[test]
-    fn changes_cancel_and_coalesce() {
-        let group = group();
-        for start in [1116, 1100, 1200] {
-            group.note_allocated(run(start, 16), true).unwrap();
-        }
-        group.note_freed(run(1200, 16), true).unwrap();
-        group.note_freed(run(1000, 20), true).unwrap();
-        group.note_freed(run(1020, 20), true).unwrap();
-        let changes = group.take_changes().unwrap();
-        assert_eq!(changes.allocated, [run(1100, 32)]);
-        assert_eq!(changes.freed, [run(1000, 40)]);
-        assert_eq!(group.take_changes(), None);
-        assert_eq!(group.take_use().map(|change| change.used), Some(92));
-        assert_eq!(group.take_use(), None);
-        assert!(group.is_touched());
-        group.settle();
-        assert!(!group.is_touched());
-    }
-}
+mod tests;
