@@ -21,6 +21,7 @@ mod formats;
 mod groups;
 mod help;
 mod job;
+mod late_super;
 mod make;
 mod manual;
 mod mkfs;

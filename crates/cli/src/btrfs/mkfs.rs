@@ -12,6 +12,7 @@ use spinney::blockdev::Device;
 use spinney::blockdev::backends::MemoryDevice;
 use spinney::btrfs::disk::Uuid;
 use spinney::btrfs::disk::flags::BlockGroupFlags;
+use spinney::btrfs::disk::superblock::{SUPERBLOCK_SIZE, mirror_offsets};
 use spinney::btrfs::import_layers;
 use spinney::btrfs::pool::Profile;
 use spinney::btrfs::store::MakeOptions;
@@ -25,7 +26,6 @@ use spinney::{Blame, Contents};
 use super::features;
 use super::info;
 use super::label;
-use super::late_super::LateSuper;
 use super::path_options::{Flagged, PathOptions, Subvolume, parse_flagged, parse_subvolume};
 use super::progs_report;
 use super::reflink::Sharing;
@@ -36,6 +36,7 @@ use crate::commands::human::{self, parse_bytes};
 use crate::commands::output::{Output, warn};
 use crate::contents::with_source;
 use crate::job::Job;
+use crate::late_super::LateSuper;
 use crate::make::Make;
 use crate::target::{Common, Target, parse_uuid};
 use spinney::transfer::Totals;
@@ -136,7 +137,7 @@ enum Layers {
 /// A new file system, and the devices it is on.
 struct Made {
     volume: Volume,
-    devices: Vec<Arc<LateSuper<Arc<dyn Device>>>>,
+    devices: Vec<Arc<LateSuper>>,
 }
 
 /// One run, and the options of btrfs.
@@ -420,9 +421,13 @@ impl Making<'_> {
             // All of them are there and in no use before the first one is overwritten.
             self.targets().try_for_each(Target::check_usable)?;
         }
-        let open = |(target, size): (&Target, &u64)| Ok(Arc::new(LateSuper::new(target.open(*size)?)?));
+        let open = |(target, size): (&Target, &u64)| {
+            let device = target.open(*size)?;
+            let superblocks: Vec<u64> = mirror_offsets(device.size_bytes()).collect();
+            Ok(Arc::new(LateSuper::new(device, &superblocks, SUPERBLOCK_SIZE)?))
+        };
         let devices = self.targets().zip(&sizes).map(open).collect::<Result<Vec<_>>>()?;
-        let shared = |device: &Arc<LateSuper<Arc<dyn Device>>>| -> Arc<dyn Device> { device.clone() };
+        let shared = |device: &Arc<LateSuper>| -> Arc<dyn Device> { device.clone() };
         let shared = devices.iter().map(shared).collect();
         let volume = self.volume_options().make_devices(shared, make);
         let volume = volume.map_err(|error| self.job.target.with_size(sum(&sizes), error))?;

@@ -22,7 +22,6 @@ pub(crate) mod image;
 pub(crate) mod info;
 mod jobs;
 pub(crate) mod label;
-pub(crate) mod late_super;
 pub(crate) mod map;
 pub(crate) mod mkfs;
 pub(crate) mod path_options;

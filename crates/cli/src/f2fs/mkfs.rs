@@ -9,11 +9,11 @@ use spinney::blockdev::Device;
 use spinney::f2fs::{F2fs, Info, MakeError, MakeOptions, OpenOptions, Quotas};
 use spinney::vfs::Volume;
 
-use super::late_super::LateSuper;
 use super::{features, info};
 use crate::commands::failure::{Failure, Status};
 use crate::commands::output::Output;
 use crate::job::Job;
+use crate::late_super::LateSuper;
 use crate::make::Make;
 use crate::target::{Common, Target};
 use spinney::Contents;
@@ -23,6 +23,8 @@ use spinney::transfer::Totals;
 const ENTRY_BYTES: u64 = 4200;
 /// Bytes for the metadata areas, and for cleaning.
 const SPARE_BYTES: u64 = 100 << 20;
+/// Bytes at the beginning of the device that have the two superblocks, and nothing else.
+const HEAD_BYTES: usize = 8192;
 const SEGMENT_BYTES: u64 = 2 << 20;
 
 /// The options that other formats do not have.
@@ -135,7 +137,7 @@ impl Filling<'_> {
     fn fill(&self, size: u64, bytes_total: u64) -> Result<Made> {
         let target = &self.job.target;
         check_size(target, size, self.make)?;
-        let late = Arc::new(LateSuper::new(target.open_bare(size)?)?);
+        let late = Arc::new(LateSuper::new(target.open_bare(size)?, &[0], HEAD_BYTES)?);
         let device: Arc<dyn Device> = Arc::<LateSuper>::clone(&late);
         spinney::f2fs::make(&device, self.make).map_err(|error| explain(target, size, self.make, error))?;
         let opened = OpenOptions::new().writable(true).env(self.job.env());
@@ -162,7 +164,7 @@ fn check_size(target: &Target, size: u64, make: &MakeOptions) -> Result<()> {
 }
 
 fn write(target: &Target, size: u64, make: &MakeOptions) -> Result<Made> {
-    let late = Arc::new(LateSuper::new(target.open_bare(size)?)?);
+    let late = Arc::new(LateSuper::new(target.open_bare(size)?, &[0], HEAD_BYTES)?);
     let device: Arc<dyn Device> = Arc::<LateSuper>::clone(&late);
     spinney::f2fs::make(&device, make).map_err(|error| explain(target, size, make, error))?;
     late.finish()?;

@@ -7,7 +7,6 @@
 mod features;
 mod info;
 mod jobs;
-mod late_super;
 pub(crate) mod mkfs;
 mod open;
 pub(crate) mod row;
