@@ -4,44 +4,64 @@
 use std::ffi::{OsStr, OsString};
 
 use anyhow::Result;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::error::ErrorKind;
 
 use crate::commands::failure::{Failure, STATUS_HELP};
 use crate::commands::output::Output;
 use crate::commands::short_form;
 use crate::{btrfs, check, groups, manual, mkfs, version};
 
-/// Make, read, change and mount btrfs and f2fs images, without root.
-#[derive(Debug, Parser)]
-#[command(
-    name = "spinney",
-    version,
-    disable_help_subcommand = true,
-    help_template = groups::help_template(),
-    after_help = concat!(
-        "Examples:\n",
-        "  spinney mkfs --rootdir ./site site.img     make an image of a directory\n",
-        "  spinney mount site.img ./mnt               use it with all programs\n",
-        "  spinney cp -r a.img:/docs ./mnt            IMAGE:/PATH, or below a mount\n",
-        "  spinney ls 'disk.img?offset=1048576'       a partition of a disk image\n",
-        "\n",
-        "`spinney COMMAND --help` has the options and examples of a command, `spinney man`\n",
-        "the manual, with the form of reports in JSON.\n",
-        "\n",
-        "Exit status:\n",
-        "  0 done, 1 refused by the file system, 2 usage, 3 damaged or unknown image,\n",
-        "  4 unsupported, 5 no space, 6 reading or writing failed, 7 in use"
-    ),
-    propagate_version = true
-)]
-pub(crate) struct Cli {
-    #[command(subcommand)]
-    pub(crate) command: Command,
+/// The program with all its commands.
+pub(crate) fn program() -> clap::Command {
+    Command::NAMES.iter().copied().filter_map(Command::definition).fold(without_commands(), clap::Command::subcommand)
+}
+
+/// The program with the one command that `words` name, or with all where they name none: to define all takes longer
+/// than many a command takes to run.
+pub(crate) fn program_for(words: &[OsString]) -> clap::Command {
+    let named = words.get(1).and_then(|word| word.to_str()).and_then(Command::definition);
+    named.map_or_else(program, |command| without_commands().subcommand(command))
+}
+
+fn without_commands() -> clap::Command {
+    clap::Command::new("spinney")
+        .version(env!("CARGO_PKG_VERSION"))
+        .propagate_version(true)
+        .about("Make, read, change and mount btrfs and f2fs images, without root")
+        .disable_help_subcommand(true)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .help_template(groups::help_template())
+        .after_help(concat!(
+            "Examples:\n",
+            "  spinney mkfs --rootdir ./site site.img     make an image of a directory\n",
+            "  spinney mount site.img ./mnt               use it with all programs\n",
+            "  spinney cp -r a.img:/docs ./mnt            IMAGE:/PATH, or below a mount\n",
+            "  spinney ls 'disk.img?offset=1048576'       a partition of a disk image\n",
+            "\n",
+            "`spinney COMMAND --help` has the options and examples of a command, `spinney man`\n",
+            "the manual, with the form of reports in JSON.\n",
+            "\n",
+            "Exit status:\n",
+            "  0 done, 1 refused by the file system, 2 usage, 3 damaged or unknown image,\n",
+            "  4 unsupported, 5 no space, 6 reading or writing failed, 7 in use"
+        ))
+}
+
+/// The command that `words` name, with its arguments; `program` is defined by [`program_for`] these words.
+///
+/// # Errors
+/// Those of clap, also for `--help` and `--version`.
+pub(crate) fn parse(program: &mut clap::Command, words: &[OsString]) -> Result<Command, clap::Error> {
+    let found = program.try_get_matches_from_mut(words)?;
+    let command = found.subcommand().and_then(|(name, found)| Command::from_matches(name, found));
+    let missing = || Err(program.error(ErrorKind::MissingSubcommand, "no command is given"));
+    command.unwrap_or_else(missing).map_err(|error| error.format(program))
 }
 
 /// The program as the manual describes it: with the texts that every command refers to.
 pub(crate) fn for_manual() -> clap::Command {
-    Cli::command().after_long_help(MANUAL.as_str())
+    program().after_long_help(MANUAL.as_str())
 }
 
 static MANUAL: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
@@ -76,67 +96,93 @@ JSON:
 
 /// True for the name of a command.
 pub(crate) fn is_command(name: &OsStr) -> bool {
-    let program = Cli::command();
-    program.get_subcommands().any(|command| command.get_name() == name)
+    name.to_str().is_some_and(|name| Command::NAMES.contains(&name))
 }
 
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    Mkfs(Box<mkfs::Mkfs>),
-    Build(crate::build::Build),
-    Convert(crate::convert::Convert),
-    InstallLinks(crate::other_names::InstallLinks),
-    Info(crate::commands::info::Info),
-    Ls(crate::commands::ls::Ls),
-    Tree(crate::commands::tree::Tree),
-    Cat(crate::commands::cat::Cat),
-    Stat(crate::commands::stat::Stat),
-    Get(crate::commands::get::Get),
-    Put(crate::commands::put::Put),
-    Mkdir(crate::commands::mkdir::Mkdir),
-    Rm(crate::commands::rm::Rm),
-    Mv(crate::commands::mv::Mv),
-    Cp(crate::commands::cp::Cp),
-    Ln(crate::commands::ln::Ln),
-    Defrag(crate::commands::defrag::Defrag),
-    Dedupe(crate::commands::dedupe::Dedupe),
-    Trim(crate::commands::trim::Trim),
-    Trace(crate::commands::trace::Trace),
-    #[command(after_long_help = crate::commands::mount::long_help())]
-    Mount(crate::commands::mount::Mount),
-    Umount(crate::commands::mount::Umount),
-    Serve(crate::commands::serve::Serve),
-    #[command(hide = true)]
-    Attend(crate::commands::mount::attendant::Attend),
-    Subvolume(btrfs::subvolume::Subvolume),
-    Generations(btrfs::generations::Generations),
-    Receive(btrfs::receive::Receive),
-    Label(btrfs::label::Label),
-    Usage(btrfs::usage::Usage),
-    Du(btrfs::du::Du),
-    Diff(btrfs::diff::Diff),
-    Fork(btrfs::fork::Fork),
-    Run(btrfs::run::Run),
-    Image(btrfs::image::Image),
-    Send(btrfs::send::Send),
-    Backup(btrfs::backup::Backup),
-    Restore(btrfs::backup::Restore),
-    Resize(btrfs::resize::Resize),
-    Device(btrfs::device::Device),
-    Balance(btrfs::balance::Balance),
-    Scrub(btrfs::scrub::Scrub),
-    Quota(btrfs::quota::Quota),
-    Qgroup(btrfs::qgroup::Qgroup),
-    Map(btrfs::map::Map),
-    Dump(btrfs::dump::Dump),
-    Check(check::Check),
-    Repair(btrfs::repair::Repair),
-    Rescue(btrfs::rescue::Rescue),
-    VerifyCrash(btrfs::verify_crash::VerifyCrash),
-    Version(version::Version),
-    Completions(manual::Completions),
-    Man(manual::Man),
+/// Declares the commands: each is a variant, the type that clap parses for it, and its name. A derived definition would
+/// define all of them for each run.
+macro_rules! commands {
+    ($($variant:ident($parsed:ty), $name:literal;)*) => {
+        /// The commands.
+        #[derive(Debug)]
+        pub(crate) enum Command {
+            $($variant($parsed),)*
+        }
+
+        impl Command {
+            const NAMES: &[&str] = &[$($name),*];
+
+            /// The definition of the command `name`; `None` for any other word.
+            fn definition(name: &str) -> Option<clap::Command> {
+                match name {
+                    $($name => Some(<$parsed as clap::Args>::augment_args(clap::Command::new($name))),)*
+                    _ => None,
+                }
+            }
+
+            fn from_matches(name: &str, found: &clap::ArgMatches) -> Option<Result<Self, clap::Error>> {
+                match name {
+                    $($name => Some(<$parsed as clap::FromArgMatches>::from_arg_matches(found).map(Self::$variant)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Mkfs(Box<mkfs::Mkfs>), "mkfs";
+    Build(crate::build::Build), "build";
+    Convert(crate::convert::Convert), "convert";
+    InstallLinks(crate::other_names::InstallLinks), "install-links";
+    Info(crate::commands::info::Info), "info";
+    Ls(crate::commands::ls::Ls), "ls";
+    Tree(crate::commands::tree::Tree), "tree";
+    Cat(crate::commands::cat::Cat), "cat";
+    Stat(crate::commands::stat::Stat), "stat";
+    Get(crate::commands::get::Get), "get";
+    Put(crate::commands::put::Put), "put";
+    Mkdir(crate::commands::mkdir::Mkdir), "mkdir";
+    Rm(crate::commands::rm::Rm), "rm";
+    Mv(crate::commands::mv::Mv), "mv";
+    Cp(crate::commands::cp::Cp), "cp";
+    Ln(crate::commands::ln::Ln), "ln";
+    Defrag(crate::commands::defrag::Defrag), "defrag";
+    Dedupe(crate::commands::dedupe::Dedupe), "dedupe";
+    Trim(crate::commands::trim::Trim), "trim";
+    Trace(crate::commands::trace::Trace), "trace";
+    Mount(crate::commands::mount::Mount), "mount";
+    Umount(crate::commands::mount::Umount), "umount";
+    Serve(crate::commands::serve::Serve), "serve";
+    Attend(crate::commands::mount::attendant::Attend), "attend";
+    Subvolume(btrfs::subvolume::Subvolume), "subvolume";
+    Generations(btrfs::generations::Generations), "generations";
+    Receive(btrfs::receive::Receive), "receive";
+    Label(btrfs::label::Label), "label";
+    Usage(btrfs::usage::Usage), "usage";
+    Du(btrfs::du::Du), "du";
+    Diff(btrfs::diff::Diff), "diff";
+    Fork(btrfs::fork::Fork), "fork";
+    Run(btrfs::run::Run), "run";
+    Image(btrfs::image::Image), "image";
+    Send(btrfs::send::Send), "send";
+    Backup(btrfs::backup::Backup), "backup";
+    Restore(btrfs::backup::Restore), "restore";
+    Resize(btrfs::resize::Resize), "resize";
+    Device(btrfs::device::Device), "device";
+    Balance(btrfs::balance::Balance), "balance";
+    Scrub(btrfs::scrub::Scrub), "scrub";
+    Quota(btrfs::quota::Quota), "quota";
+    Qgroup(btrfs::qgroup::Qgroup), "qgroup";
+    Map(btrfs::map::Map), "map";
+    Dump(btrfs::dump::Dump), "dump";
+    Check(check::Check), "check";
+    Repair(btrfs::repair::Repair), "repair";
+    Rescue(btrfs::rescue::Rescue), "rescue";
+    VerifyCrash(btrfs::verify_crash::VerifyCrash), "verify-crash";
+    Version(version::Version), "version";
+    Completions(manual::Completions), "completions";
+    Man(manual::Man), "man";
 }
 
 impl Command {
@@ -193,7 +239,7 @@ impl Command {
             Self::Rescue(command) => command.run(out),
             Self::VerifyCrash(command) => command.run(out),
             Self::Version(command) => command.run(out),
-            Self::Completions(command) => command.run(Cli::command(), out),
+            Self::Completions(command) => command.run(program(), out),
             Self::Man(command) => command.run(for_manual(), out),
         }
     }
@@ -202,9 +248,11 @@ impl Command {
 /// Runs a command given as words, while its requests are recorded.
 fn run_words(words: &[OsString], out: &mut Output) -> Result<()> {
     let name = std::iter::once(OsString::from("spinney"));
-    let words = short_form::lengthen(name.chain(words.iter().cloned()).collect(), Cli::command)?;
-    let parsed = Cli::try_parse_from(words);
-    match parsed.map_err(|error| Failure::usage(error.to_string().trim_start_matches("error: ").trim_end()))?.command {
+    let words: Vec<OsString> = name.chain(words.iter().cloned()).collect();
+    let mut program = program_for(&words);
+    let words = short_form::lengthen(words, &program)?;
+    let parsed = parse(&mut program, &words);
+    match parsed.map_err(|error| Failure::usage(error.to_string().trim_start_matches("error: ").trim_end()))? {
         Command::Mount(_) | Command::Umount(_) => Err(Failure::usage("a mount is recorded with -o trace=FILE").into()),
         Command::Trace(_) => Err(Failure::usage("a recording cannot be recorded").into()),
         command => command.run(out),
@@ -215,9 +263,14 @@ fn run_words(words: &[OsString], out: &mut Output) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn parsed(line: &str) -> Result<Command, clap::Error> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        parse(&mut program_for(&words), &words)
+    }
+
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        program().debug_assert();
     }
 
     #[test]
@@ -239,7 +292,7 @@ mod tests {
                 assert!(argument.get_help().is_some(), "{path}: {} has no help", argument.get_id());
             }
         }
-        let mut command = Cli::command();
+        let mut command = program();
         command.build();
         check(&command, "");
     }
@@ -287,7 +340,7 @@ mod tests {
             assert!(help.is_none_or(says_what), "{name}: its help does not say what the report has");
         }
         let mut found = 0;
-        check(&Cli::command(), "", &mut found);
+        check(&program(), "", &mut found);
         assert_eq!(found, WITHOUT_JSON.len());
     }
 
@@ -307,9 +360,9 @@ mod tests {
             "spinney mount -o ro -- a.img dir",
             "spinney dump tree a.img fs",
         ] {
-            Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+            parsed(line).unwrap_or_else(|error| panic!("{line}: {error}"));
         }
-        assert!(Cli::try_parse_from(["spinney", "ls"]).is_err());
-        assert!(Cli::try_parse_from(["spinney", "get", "a.img"]).is_err());
+        assert!(parsed("spinney ls").is_err());
+        assert!(parsed("spinney get a.img").is_err());
     }
 }

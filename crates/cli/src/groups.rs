@@ -91,8 +91,6 @@ pub(crate) fn help_template() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
-    use clap::CommandFactory as _;
 
     /// Lines that a terminal window shows.
     const LINES_MAX: usize = 60;
@@ -102,7 +100,7 @@ mod tests {
         let mut listed: Vec<&str> =
             GROUPS.iter().flat_map(|(_, rows)| *rows).flat_map(|(names, _)| names.split(", ")).collect();
         listed.sort_unstable();
-        let program = Cli::command();
+        let program = crate::args::program();
         let mut known: Vec<&str> =
             program.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name).collect();
         known.sort_unstable();
@@ -112,7 +110,7 @@ mod tests {
     #[test]
     fn the_help_fits_one_screen_and_names_both_formats() {
         for width in [80, 100] {
-            let mut program = crate::help::laid_out(Cli::command(), width);
+            let mut program = crate::help::laid_out(crate::args::program(), width);
             for help in [program.render_help().to_string(), program.render_long_help().to_string()] {
                 assert!(help.lines().count() <= LINES_MAX, "{}: {help}", help.lines().count());
                 assert!(help.lines().all(|line| line.chars().count() <= width), "{help}");

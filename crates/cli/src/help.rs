@@ -235,8 +235,6 @@ fn wrap(filled: &mut String, text: &str, indent: usize, width: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
-    use clap::CommandFactory as _;
 
     const TEXT: &str = "\
 Some prose that is
@@ -307,7 +305,7 @@ Commands:
             command.get_subcommands_mut().for_each(|sub| check(sub, width));
         }
         for width in [60, 80, 100] {
-            let mut program = laid_out(Cli::command(), width);
+            let mut program = laid_out(crate::args::program(), width);
             program.build();
             check(&mut program, width);
             let mount = program.find_subcommand_mut("mount").unwrap().render_long_help().to_string();

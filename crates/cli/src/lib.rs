@@ -38,7 +38,6 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser as _};
 
 use crate::commands::failure::{self, CommandEnded, Status};
 use crate::commands::format;
@@ -46,7 +45,6 @@ use crate::commands::magic::Look;
 use crate::commands::mount::helper;
 use crate::commands::output::{self, Output};
 use crate::commands::short_form;
-use args::Cli;
 use check_report::Ended;
 use formats::FACES;
 use other_names::Rewritten;
@@ -90,15 +88,16 @@ fn run_as_other(rewritten: Rewritten) -> ExitCode {
 fn run_words(words: Vec<OsString>) -> ExitCode {
     // Their exit statuses are those of fsck(8).
     let is_fsck = words.get(1).is_some_and(|word| word == "check" || word == "repair");
-    let words = match short_form::lengthen(words, Cli::command) {
+    let mut program = args::program_for(&words);
+    let words = match short_form::lengthen(words, &program) {
         Ok(words) => words,
         Err(error) => {
             output::warn(&failure::one_line(&error));
             return ExitCode::from(if is_fsck { Ended::USAGE } else { failure::status_of(&error).code() });
         }
     };
-    let cli = match Cli::try_parse_from(&words) {
-        Ok(cli) => cli,
+    let command = match args::parse(&mut program, &words) {
+        Ok(command) => command,
         Err(error) if error.kind() == ErrorKind::DisplayHelp => return help(error, words),
         Err(error) if error.use_stderr() && is_fsck => {
             let _ = error.print();
@@ -107,7 +106,7 @@ fn run_words(words: Vec<OsString>) -> ExitCode {
         Err(error) => return usage(&error),
     };
     let mut out = Output::new();
-    let result = cli.command.run(&mut out).and_then(|()| out.finish());
+    let result = command.run(&mut out).and_then(|()| out.finish());
     match result {
         Ok(()) => ExitCode::from(Status::Done.code()),
         Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(Status::Done.code()),
@@ -178,7 +177,7 @@ fn is_unknown(part: &Locator) -> bool {
 
 /// Shows the help that was asked for, laid out for the terminal.
 fn help(error: clap::Error, words: Vec<OsString>) -> ExitCode {
-    let program = help::laid_out(Cli::command(), help::width());
+    let program = help::laid_out(args::program_for(&words), help::width());
     usage(&program.try_get_matches_from(words).err().unwrap_or(error))
 }
 

@@ -4,6 +4,7 @@
 //! A mount is believed only as far as the user who asks made it: another user's server may hang, or lie.
 
 use std::ffi::OsString;
+use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -24,6 +25,9 @@ const TYPE_SYNCED: &str = "fuseblk.spinney";
 
 /// The mounts in this process's namespace.
 const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+/// Bytes of a table of some hundred mounts.
+const TABLE_LEN: usize = 64 << 10;
 
 /// Longest wait for the answer of a mount; the kernel answers at once for a dead one.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
@@ -150,13 +154,20 @@ pub fn serves(dir: &Path, image: &std::fs::Metadata) -> Option<bool> {
     Some(served.is_same(&served_file(image)))
 }
 
+/// The kernel's table of mounts. It makes the table anew for each of the reads; a buffer for all of it saves most.
+fn table() -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(TABLE_LEN);
+    std::fs::File::open(MOUNTINFO)?.read_to_end(&mut text)?;
+    Ok(text)
+}
+
 /// The mount of this program that a file is in.
 ///
 /// # Errors
 /// Those of the host.
 pub fn of(found: &std::fs::Metadata) -> std::io::Result<Option<Mount>> {
     let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
-    let text = std::fs::read(MOUNTINFO)?;
+    let text = table()?;
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row);
     Ok(rows.find(|row| row.is_ours() && row.device == device))
 }
@@ -166,7 +177,7 @@ pub fn of(found: &std::fs::Metadata) -> std::io::Result<Option<Mount>> {
 /// # Errors
 /// Those of the host.
 pub fn find(dir: &Path) -> std::io::Result<Option<Mount>> {
-    let text = std::fs::read(MOUNTINFO)?;
+    let text = table()?;
     Ok(find_in(&text, dir))
 }
 
@@ -175,7 +186,7 @@ pub fn find(dir: &Path) -> std::io::Result<Option<Mount>> {
 /// # Errors
 /// Those of the host.
 pub fn serving(is_it: impl Fn(&Mount) -> bool) -> std::io::Result<Option<Mount>> {
-    let text = std::fs::read(MOUNTINFO)?;
+    let text = table()?;
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| row.is_ours() && row.is_own());
     Ok(rows.rfind(|row| is_it(row)))
 }
@@ -227,7 +238,7 @@ pub fn find_image(file: &Path) -> std::io::Result<Option<Mount>> {
 /// # Errors
 /// Those of the host.
 pub fn with(dir: &Path) -> std::io::Result<Option<Mount>> {
-    let text = std::fs::read(MOUNTINFO)?;
+    let text = table()?;
     let rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| dir.starts_with(&row.dir));
     // Of several on top of each other, the last one is seen.
     Ok(rows.max_by_key(|row| row.dir.as_os_str().len()))
@@ -240,7 +251,7 @@ pub fn with(dir: &Path) -> std::io::Result<Option<Mount>> {
 /// Those of the host.
 pub fn find_kernel(file: &Path, kind: &str) -> std::io::Result<Option<Mount>> {
     let wanted = std::fs::metadata(file)?;
-    let text = std::fs::read(MOUNTINFO)?;
+    let text = table()?;
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(|row| row.kind == kind && !row.read_only);
     let is_it = |row: &Mount| {
         let Ok(source) = std::fs::metadata(&row.source) else { return false };
@@ -266,7 +277,7 @@ fn behind_loop(device: &Path) -> Option<PathBuf> {
 /// # Errors
 /// Those of the host.
 pub fn alike(row: &Mount) -> std::io::Result<Vec<Mount>> {
-    let text = std::fs::read(MOUNTINFO)?;
+    let text = table()?;
     let rows = text.split(|byte| *byte == b'\n').filter_map(self::row);
     Ok(rows.filter(|other| other.is_of_the_same(row)).collect())
 }

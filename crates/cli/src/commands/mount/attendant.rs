@@ -26,7 +26,7 @@ use crate::commands::mount::channel::{Channel, Message};
 
 /// Internal use: attends a server in its sandbox
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  spinney attend --remove /run/vm.sock    started by `spinney serve`")]
+#[command(hide = true, after_help = "Examples:\n  spinney attend --remove /run/vm.sock    started by `spinney serve`")]
 pub(crate) struct Attend {
     /// Remove this socket at the end
     #[arg(long, value_name = "PATH")]

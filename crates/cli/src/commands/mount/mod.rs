@@ -62,7 +62,7 @@ enum Role {
 
 /// Mount an image, so that all programs can use it
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, after_long_help = long_help())]
 pub(crate) struct Mount {
     /// Image file or unmounted block device; IMAGE?offset=N for a file system that starts at byte N;
     /// nbd://HOST/EXPORT for a disk elsewhere

@@ -24,13 +24,13 @@ use rules::{Behind, End, MANY, OF_IMAGES, Rule, Sides, WITHOUT_DIRECTORY};
 ///
 /// # Errors
 /// `Usage` for paths in several images.
-pub(crate) fn lengthen(mut words: Vec<OsString>, program: impl FnOnce() -> Command) -> Result<Vec<OsString>> {
+pub(crate) fn lengthen(mut words: Vec<OsString>, program: &Command) -> Result<Vec<OsString>> {
     if leaves_out_create(&words) {
         words.insert(2, OsString::from("create"));
     }
     let Some(rule) = Rule::of(&words) else { return Ok(words) };
     let rule = rule.for_words(&words);
-    let mut line = Line::new(words, rule, &program());
+    let mut line = Line::new(words, rule, program);
     line.move_to_option();
     line.lengthen()?;
     line.go_through_mount();
@@ -338,7 +338,7 @@ mod tests {
         let base = format!("{}/", dir.path().display());
         let words = line.replace('@', &base);
         let words = ["spinney"].into_iter().chain(words.split(' ')).map(OsString::from).collect();
-        let done = lengthen(words, program).map_err(|error| error.to_string().replace(&base, "@"))?;
+        let done = lengthen(words, &program()).map_err(|error| error.to_string().replace(&base, "@"))?;
         let text = done.iter().skip(1).map(|word| word.display().to_string()).collect::<Vec<_>>().join(" ");
         Ok(text.replace(&base, "@"))
     }
