@@ -170,7 +170,7 @@ fi
 if [ "${1:-}" = --long ]; then
   step mutations mutations
   step more-states more_states
-  programs && step nfs-guest trials nfs-guest
+  programs && { step nfs-guest trials nfs-guest; step virtiofs-guest trials virtiofs-guest; }
   # Builds for other targets.
   step static cargo xtask static
   cargo build --quiet --release --package spinney-cli && cargo xtask capi > /dev/null

@@ -40,7 +40,7 @@ pub use error::{Error, Limit, Result};
 pub use mount::{MountOptions, abort, mount_helper, unmount};
 pub use notify::Notifier;
 pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack, default_workers};
-pub use session::{Session, SessionOptions};
+pub use session::{Session, SessionOptions, Sort};
 pub use sys::{
     ServedFile, ask_for_short_slices, check_written, control, data_runs, enter_namespaces, leave_mounts, node_of,
     passed_listeners, peer_groups, served_file, share_same, socket_number, stdout_was_closed, withhold_inherited,

@@ -154,6 +154,7 @@
 //! | serve a volume | [`Volume::serve`], [`FileSystem`], [`fuse`] |
 //! | serve a disk by NBD, or a file of a volume as one | [`nbd`], [`VolumeFileDevice`] |
 //! | let machines mount a volume by NFS | [`nfs`] |
+//! | let a virtual machine mount a volume | `virtiofs` |
 //! | open a disk that is elsewhere (`nbd://HOST/EXPORT`) | [`open`], [`add_remote_devices`] |
 //!
 //! # Parts
@@ -253,6 +254,12 @@ pub mod transfer {
 #[cfg(feature = "web")]
 pub mod web {
     pub use web::*;
+}
+
+/// A virtio-fs device for virtual machines over the files of a volume.
+#[cfg(target_os = "linux")]
+pub mod virtiofs {
+    pub use virtiofs::*;
 }
 
 /// File systems of any format: the trait [`vfs::FileSystem`] and a volume by paths.

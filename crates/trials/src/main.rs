@@ -13,6 +13,7 @@ mod fuzz_archives;
 mod fuzz_images;
 mod fuzz_streams;
 mod guest;
+mod guest_client;
 mod guide;
 mod images;
 mod interruption;
@@ -32,6 +33,7 @@ mod several_devices;
 mod subvolumes;
 mod system;
 mod verity;
+mod virtiofs_guest;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -148,6 +150,9 @@ enum Trial {
     Verity(verity::Options),
     /// Mount a server of NFS with a kernel's client, and kill the server while files are synced. Needs qemu
     NfsGuest(nfs_guest::Options),
+    /// Have a guest mount a virtio-fs device of the server, and kill the machine or the server while files are synced.
+    /// Needs qemu
+    VirtiofsGuest(virtiofs_guest::Options),
     /// Read volumes on several devices, and without some of them, as the kernel does. Needs root.
     SeveralDevices(several_devices::Options),
     /// Make random trees of subvolumes and snapshots, compared with a model at each commit.
@@ -194,6 +199,7 @@ fn main() -> Result<ExitCode> {
         Trial::SeveralDevices(options) => several_devices::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Trial::DiskBoot(options) => disk_boot::run(&root(), &options),
         Trial::NfsGuest(options) => nfs_guest::run(&root(), &options),
+        Trial::VirtiofsGuest(options) => virtiofs_guest::run(&root(), &options),
         Trial::Verity(options) => verity::run(&root(), &options),
         Trial::MkfsCases(options) => mkfs_cases::run(&root(), &options),
         Trial::Subvolumes(options) => subvolumes::run(&options),

@@ -1,9 +1,9 @@
 //! Mounts a server of NFS with a kernel's client, in a guest: `cargo trials nfs-guest`.
 //!
-//! The guest (`suites/nfs-guest.sh`) makes, moves, links and removes files, as two users and by programs that sync
-//! (git, SQLite, where they are here). Then it syncs files one by one while the server is killed with SIGKILL and
-//! started again at the same port. Afterwards `spinney check` finds nothing in the image, and every synced file has the
-//! contents that the guest saw. Needs the programs that `suites/f2fs-guest/run.sh` needs.
+//! The guest (`suites/guest-files.sh`, `suites/nfs-guest.sh`) makes, moves, links and removes files, as two users and
+//! by programs that sync (git, SQLite, where they are here). Then it syncs files one by one while the server is killed
+//! with SIGKILL and started again at the same port. Afterwards `spinney check` finds nothing in the image, and every synced
+//! file has the contents that the guest saw. Needs the programs that `suites/f2fs-guest/run.sh` needs.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
@@ -18,10 +18,11 @@ use anyhow::{Context as _, Result, ensure};
 use testkit::Random;
 
 use crate::formats::Kind;
+use crate::guest_client::{Client, said};
 use crate::system::run as run_program;
 
-/// Programs that the guest gets, where they are here.
-const PROGRAMS: [&str; 3] = ["/usr/bin/setpriv", "/usr/bin/git", "/usr/bin/sqlite3"];
+/// The name in front of what the guest says.
+const NAME: &str = "nfs-guest";
 /// Longest time for a server to start.
 const START_MAX: Duration = Duration::from_secs(20);
 
@@ -122,22 +123,17 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     drop(TcpStream::connect(("127.0.0.1", control_port)));
     let (mut served, kills) = storm.join().map_err(|_| anyhow::anyhow!("the storm panicked"))??;
     let console = std::fs::read_to_string(dir.join("results/console")).unwrap_or_default();
-    guest.with_context(|| said(&console).join("\n"))?;
+    guest.with_context(|| said(&console, NAME).join("\n"))?;
     rustix::process::kill_process(rustix::process::Pid::from_child(&served.child), rustix::process::Signal::TERM)?;
     ensure!(served.child.wait()?.success(), "the server failed");
     spinney(&["check", "--data", &image])?;
     let synced = std::fs::read_to_string(dir.join("results/synced")).context("the guest synced nothing")?;
     compare(&spinney, &image, dir, &synced)?;
-    for line in said(&console) {
+    for line in said(&console, NAME) {
         println!("{line}");
     }
     println!("nfs-guest: {} synced files are there after {kills} kills", synced.lines().count());
     Ok(ExitCode::SUCCESS)
-}
-
-/// The lines of the guest.
-fn said(console: &str) -> Vec<&str> {
-    console.lines().filter(|line| line.contains("nfs-guest: ")).collect()
 }
 
 /// Compares the sums of files in the image with those that the guest left: `SUM NAME` a line.
@@ -181,16 +177,16 @@ impl Storm {
 }
 
 fn guest(root: &Path, options: &Options, results: &Path, (port, control): (u16, u16)) -> Result<()> {
-    let script = std::fs::read_to_string(root.join("crates/trials/suites/nfs-guest.sh"))?;
-    let mut command = Command::new(root.join("crates/trials/suites/f2fs-guest/run.sh"));
-    command.args(["--net", "--seconds", &options.seconds.to_string(), "--cache"]).arg(&options.cache);
-    for program in PROGRAMS.iter().filter(|program| Path::new(program).exists()) {
-        command.args(["--program", program]);
-    }
     let Options { files, storm, .. } = options;
-    let script = format!("PORT={port} CONTROL={control} FILES={files} STORM={storm}\n{script}");
-    command.arg("--results").arg(results).args(["--", "sh", "-c", &script]);
-    let status = command.stdin(Stdio::null()).status()?;
-    ensure!(status.success(), "the guest: {status}");
-    Ok(())
+    let client = Client {
+        root,
+        cache: &options.cache,
+        results,
+        seconds: options.seconds,
+        name: NAME,
+        suite: "nfs-guest.sh",
+        variables: format!("PORT={port} CONTROL={control} FILES={files} STORM={storm}"),
+        options: vec!["--net".into()],
+    };
+    client.run()
 }

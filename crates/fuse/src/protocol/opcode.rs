@@ -34,6 +34,12 @@ pub(crate) const fn is_forget(opcode: u32) -> bool {
     matches!(opcode, FORGET | BATCH_FORGET)
 }
 
+/// True for a request that may wait for a commit, or takes as long as its data.
+pub(crate) const fn may_wait(opcode: u32) -> bool {
+    let syncs = matches!(opcode, FSYNC | FSYNCDIR | SYNCFS | IOCTL);
+    syncs || matches!(opcode, FALLOCATE | COPY_FILE_RANGE | COPY_FILE_RANGE_64)
+}
+
 /// True for a request whose sender goes on before it is answered.
 pub(crate) const fn is_unawaited(opcode: u32) -> bool {
     is_forget(opcode) || matches!(opcode, RELEASE | RELEASEDIR)

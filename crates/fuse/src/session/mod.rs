@@ -123,6 +123,19 @@ impl SessionOptions {
     }
 }
 
+/// The sort of a request, as far as a transport has to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// `INIT`: the kernel mounts the file system.
+    Start,
+    /// `DESTROY`: the kernel has unmounted it.
+    End,
+    /// A request that may wait for a commit, or takes long.
+    MayWait,
+    /// Any other request, or none.
+    Other,
+}
+
 /// A file system served to a kernel, from the first request (`INIT`) on.
 ///
 /// All methods may be called from many threads. Each request is answered when it is done; a sync takes as long as the
@@ -155,8 +168,38 @@ impl Session {
     /// Size of a buffer for any request, and of one for any reply.
     #[must_use]
     pub fn message_bytes_max(&self) -> usize {
-        let data_bytes = usize::try_from(self.options.data_bytes_max()).unwrap_or(usize::MAX);
+        Self::message_bytes_max_of(&self.options)
+    }
+
+    /// The same for a session with these options.
+    #[must_use]
+    pub fn message_bytes_max_of(options: &SessionOptions) -> usize {
+        let data_bytes = usize::try_from(options.data_bytes_max()).unwrap_or(usize::MAX);
         data_bytes.saturating_add(MESSAGE_BYTES_MIN)
+    }
+
+    /// The sort of a request.
+    #[must_use]
+    pub fn sort(request: &[u8]) -> Sort {
+        match Request::header(request).map(|header| header.opcode) {
+            Some(opcode::INIT) => Sort::Start,
+            Some(opcode::DESTROY) => Sort::End,
+            Some(opcode) if opcode::may_wait(opcode) => Sort::MayWait,
+            _ => Sort::Other,
+        }
+    }
+
+    /// Answers a request with an error (`EIO`), without a session. Returns the length of the reply, or 0 if the request
+    /// gets none.
+    pub fn refuse(request: &[u8], reply: &mut [u8]) -> usize {
+        let Some(header) = Request::header(request).filter(|header| !opcode::is_forget(header.opcode)) else {
+            return 0;
+        };
+        let header = OutHeader::new(header.unique, Err(Errno::EIO));
+        if header.write_to_prefix(reply).is_err() {
+            return 0;
+        }
+        usize::try_from(header.len).unwrap_or(0)
     }
 
     /// Executes one request. Returns the length of the reply in `reply`, or 0 if the request gets none. If the reply

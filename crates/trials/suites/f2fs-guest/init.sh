@@ -7,17 +7,22 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
 mount -t tmpfs tmpfs /tmp
-while read -r module; do
-  insmod "/modules/$module" || echo "guest: $module was not loaded"
-done < /modules/order
+loaded=
+load() { # load LIST: loads the modules of a list that are not loaded yet
+  while read -r module; do
+    case " $loaded " in *" $module "*) continue ;; esac
+    insmod "/modules/$module" || echo "guest: $module was not loaded"
+    loaded="$loaded $module"
+  done < "/modules/$1"
+}
+load order
 root= rootflags=
 for word in $(cat /proc/cmdline); do
   case $word in
     net)
-      while read -r module; do
-        grep -q "^$module" /modules/order || insmod "/modules/$module" || echo "guest: $module was not loaded"
-      done < /modules/net
+      load net
       ifconfig lo 127.0.0.1 up && ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up || echo "guest: no network" ;;
+    fs) load fs ;;
     root=*) root=${word#root=} ;;
     rootflags=*) rootflags=${word#rootflags=} ;;
   esac

@@ -8,7 +8,9 @@
 #   --program FILE   a program that the guest gets in /bin, with its shared libraries
 #   --net            with a network that ends at this machine: the guest reaches its 127.0.0.1 as 10.0.2.2; and a client
 #                    of NFS
+#   --virtiofs PATH  with a virtio-fs device, tagged `spinney`, of the server at this socket
 #   --results DIR    where the files go that COMMAND leaves in its current directory, `dmesg`, `status` and `console`
+#   --console FILE   where the console goes while the guest runs
 #   --seconds N      time limit (default 300), after which qemu is killed
 #   --root DEVICE    starts /sbin/init of the btrfs on DEVICE (/dev/vdb2) in place of COMMAND: use it with --cut-at
 #   --rootflags LIST  the options to mount it with
@@ -21,10 +23,11 @@
 set -u
 fail() { echo "f2fs-guest: $*" >&2; exit 125; }
 here=$(cd "$(dirname "$0")" && pwd) || exit 125
-cache=target/f2fs-guest; seconds=300; cut=; results=; disks=; programs=; root=; net=
+cache=target/f2fs-guest; seconds=300; cut=; results=; disks=; programs=; root=; net=; virtiofs=; console=
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   case $1 in
     --net) net=yes; shift; continue ;;
+    --virtiofs) virtiofs=$2 ;; --console) console=$2 ;;
     --cache) cache=$2 ;; --seconds) seconds=$2 ;; --cut-at) cut=$2 ;; --results) results=$2 ;;
     --disk) disks="$disks $2" ;; --program) programs="$programs $2" ;;
     --root) root="$root root=$2" ;; --rootflags) root="$root rootflags=$2" ;;
@@ -41,6 +44,7 @@ for tool in qemu-system-x86_64 cpio depmod dpkg-deb apt-get xz busybox ldd $tool
 done
 mkdir -p "$cache" && cache=$(cd "$cache" && pwd) || exit 125
 work=$(mktemp -d "$cache/run.XXXXXX") || exit 125
+console=${console:-$work/console}
 trap 'stop; rm -rf "$work"' EXIT
 trap 'exit 125' INT TERM HUP
 stop() { [ ! -s "$work/pid" ] || kill -KILL "$(cat "$work/pid")" 2> /dev/null; }
@@ -77,7 +81,8 @@ make_base() {
   depmod -b "$kernel" "$version" || return 1
   mkdir -p "$base/modules" "$base/bin" "$base/sbin" "$base/proc" "$base/sys" "$base/dev" "$base/tmp" "$base/mnt"
   add_modules order "virtio_pci virtio_blk crc32_generic crc32c_generic xxhash_generic sha256_generic \
-    blake2b_generic quota_v2 f2fs btrfs" && add_modules net "virtio_pci virtio_net nfsv3" || return 1
+    blake2b_generic quota_v2 f2fs btrfs" && add_modules net "virtio_pci virtio_net nfsv3" &&
+    add_modules fs "virtio_pci virtiofs" || return 1
   grep -q '^f2fs.ko' "$base/modules/order" || fail "$package has no f2fs"
   for tool in busybox $tools; do with_libraries "$base" "$(command -v $tool)" || return 1; done
   for applet in $("$base/bin/busybox" --list); do
@@ -102,26 +107,30 @@ for word in "$@"; do printf "'%s' " "$(printf '%s' "$word" | sed "s/'/'\\\\''/g"
 truncate -s 512M "$work/results"
 nic="-net none"
 [ -z "$net" ] || nic="-nic user,model=virtio-net-pci" root="$root net"
+if [ -n "$virtiofs" ]; then
+  root="$root fs" nic="$nic -object memory-backend-memfd,id=memory,size=1024M,share=on -numa node,memdev=memory
+    -chardev socket,id=fs,path=$virtiofs -device vhost-user-fs-pci,chardev=fs,tag=spinney,queue-size=1024"
+fi
 drives="-drive file=$work/results,format=raw,if=virtio,cache=unsafe"
 for disk in $disks; do drives="$drives -drive file=$disk,format=raw,if=virtio,cache=writeback,discard=unmap"; done
 # Twice a limit: the loop below is for the power cut, `timeout` for when this script itself is killed.
 timeout -s KILL $((seconds + 5)) qemu-system-x86_64 -accel tcg -cpu max -smp 1 -m 1024 -nodefaults \
-  -nographic -no-reboot $nic -serial "file:$work/console" -pidfile "$work/pid" -kernel "$cache/vmlinuz" \
+  -nographic -no-reboot $nic -serial "file:$console" -pidfile "$work/pid" -kernel "$cache/vmlinuz" \
   -initrd "$work/initramfs" -append "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check$root" $drives \
   2> "$work/errors" &
 qemu=$! end=$(($(date +%s) + seconds)) status=125
 while kill -0 $qemu 2> /dev/null; do
-  if [ -n "$cut" ] && grep -qF "$cut" "$work/console" 2> /dev/null; then stop; status=0; fi
+  if [ -n "$cut" ] && grep -qF "$cut" "$console" 2> /dev/null; then stop; status=0; fi
   if [ "$(date +%s)" -ge $end ]; then stop; status=124; fi
   sleep 0.2
 done
 wait $qemu 2> /dev/null
 rm -f "$work/pid"
-[ -z "$results" ] || { mkdir -p "$results" && cp "$work/console" "$results/console"; } || exit 125
+[ -z "$results" ] || { mkdir -p "$results" && cp "$console" "$results/console"; } || exit 125
 if [ $status = 125 ] && [ -z "$cut" ]; then
   mkdir "$work/out" && tar -C "$work/out" -xf "$work/results" 2> /dev/null
   [ ! -s "$work/out/status" ] || status=$(cat "$work/out/status")
   [ -z "$results" ] || cp -R "$work/out/." "$results/" || exit 125
 fi
-[ "$status" = 0 ] || { cat "$work/errors"; tail -n 30 "$work/console"; } >&2
+[ "$status" = 0 ] || { cat "$work/errors"; tail -n 30 "$console"; } >&2
 exit "$status"

@@ -39,7 +39,7 @@ impl AsFd for Signals {
 }
 
 /// Waits until one of the descriptors is readable or its peer has ended.
-pub(super) fn wait<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
+pub(crate) fn wait<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
     wait_for(fds, None)
 }
 

@@ -25,6 +25,7 @@ mod listen;
 mod nbd;
 mod nfs;
 mod target;
+mod virtiofs;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ use crate::commands::mount::attendant::Attendant;
 use crate::commands::mount::sandbox;
 use crate::commands::mount::signals::Signals;
 use crate::commands::output::{self, Output};
+use listen::Listener;
 pub(crate) use listen::{Bound, ListenArgs};
 use target::Opened;
 
@@ -48,7 +50,8 @@ use target::Opened;
     "  spinney serve nbd site.img                       the image as a disk\n",
     "  spinney serve nbd --socket /run/vm.sock vms.img:/debian.raw\n",
     "  spinney serve http site.img                      its files for browsers, at http://127.0.0.1:8080/\n",
-    "  spinney serve nfs site.img                       its files, to be mounted by NFS"
+    "  spinney serve nfs site.img                       its files, to be mounted by NFS\n",
+    "  spinney serve virtiofs --socket vm.sock site.img its files, for a virtual machine"
 ))]
 pub(crate) struct Serve {
     #[command(subcommand)]
@@ -60,6 +63,7 @@ enum Protocol {
     Nbd(nbd::Nbd),
     Http(http::Http),
     Nfs(nfs::Nfs),
+    Virtiofs(virtiofs::Virtiofs),
 }
 
 impl Serve {
@@ -72,6 +76,7 @@ impl Serve {
             Protocol::Nbd(command) => command.run(out),
             Protocol::Http(command) => command.run(out),
             Protocol::Nfs(command) => command.run(out),
+            Protocol::Virtiofs(command) => command.run(out),
         }
     }
 }
@@ -105,6 +110,17 @@ fn run<S: Service>(
     let listener = listen.listen(port)?;
     let signals = Signals::catch()?;
     connections::raise_descriptor_limit();
+    let attendant = restrict(listen, &listener, &opened)?;
+    let service = Arc::new(open(opened)?);
+    print(out, describe(&service, listener.bound()))?;
+    let served = connections::accept(&listener, signals, &service);
+    let ended = service.end();
+    drop(attendant);
+    served.and(ended)
+}
+
+/// Starts the attendant and enters the sandbox.
+fn restrict(listen: &ListenArgs, listener: &Listener, opened: &Opened) -> Result<Attendant> {
     let attendant = Attendant::start(&opened.remote_devices(), listener.own_path())?;
     if listen.no_sandbox {
         output::warn("the server runs without its sandbox");
@@ -113,13 +129,12 @@ fn run<S: Service>(
             output::warn(&format!("less protection: {missing}"));
         }
     }
-    let service = Arc::new(open(opened)?);
-    for line in describe(&service, listener.bound()) {
+    Ok(attendant)
+}
+
+fn print(out: &mut Output, lines: Vec<String>) -> Result<()> {
+    for line in lines {
         writeln!(out, "{line}")?;
     }
-    out.finish()?;
-    let served = connections::accept(&listener, signals, &service);
-    let ended = service.end();
-    drop(attendant);
-    served.and(ended)
+    out.finish()
 }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use parking_lot::Mutex;
 use spinney::blockdev::{Access, Device, Locator};
 use spinney::{Devices, FileSystem, Files, VolumeOptions};
 
@@ -143,6 +144,34 @@ impl Opened {
             work_in_background(Arc::downgrade(&file_system))?;
         }
         Ok((Files::new(file_system), uuid))
+    }
+}
+
+/// Opens the volume of an image again for each use, one after another.
+pub(super) type Opener = dyn Fn() -> Result<Arc<dyn FileSystem>> + Send + Sync;
+
+impl Opened {
+    /// Opens the volume of an image, with the subvolume at `path` as its root, and again for each later use.
+    ///
+    /// # Errors
+    /// `Usage` for a mount; those of opening it.
+    pub(super) fn into_opener(self, path: Option<&Path>) -> Result<Arc<Opener>> {
+        let (image, devices, read_only) = match self {
+            Self::Mount(_) => return Err(Failure::usage("expected an image, not a mount").into()),
+            Self::Image { image, devices, read_only, .. } => (image, devices, read_only),
+        };
+        let (uid, gid) = image::maker();
+        let mut options = VolumeOptions::new().owner(uid, gid).read_only(read_only);
+        if let Some(path) = path.filter(|path| *path != Path::new("/")) {
+            options = options.option("subvol", path);
+        }
+        let open = move || {
+            let format = format::of_all(&devices)?;
+            let opened = spinney::open_as(format, devices.clone(), &options).and_then(|volume| volume.serve());
+            opened.map_err(|error| image::explain(&image, error.into()))
+        };
+        let first = Mutex::new(Some(open()?));
+        Ok(Arc::new(move || first.lock().take().map_or_else(&open, Ok)))
     }
 }
 

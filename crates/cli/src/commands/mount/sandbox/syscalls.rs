@@ -47,6 +47,10 @@ const ALLOWED: &[i64] = &[
     libc::SYS_shutdown,
     libc::SYS_ppoll,
     libc::SYS_eventfd2,
+    // The queues of a virtual machine.
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
     // Memory.
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -91,7 +95,7 @@ const ALLOWED: &[i64] = &[
 
 /// Of an older generation, and not on every architecture.
 #[cfg(target_arch = "x86_64")]
-const ALLOWED_HERE: &[i64] = &[libc::SYS_poll, libc::SYS_time];
+const ALLOWED_HERE: &[i64] = &[libc::SYS_poll, libc::SYS_epoll_wait, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[i64] = &[];
 
