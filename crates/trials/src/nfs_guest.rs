@@ -2,8 +2,8 @@
 //!
 //! The guest (`suites/guest-files.sh`, `suites/nfs-guest.sh`) makes, moves, links and removes files, as two users and
 //! by programs that sync (git, SQLite, where they are here). Then it syncs files one by one while the server is killed
-//! with SIGKILL and started again at the same port. Afterwards `spinney check` finds nothing in the image, and every synced
-//! file has the contents that the guest saw. Needs the programs that `suites/f2fs-guest/run.sh` needs.
+//! with SIGKILL and started again at the same port. Afterwards `spinney check` finds nothing in the image, and every
+//! synced file has the contents that the guest saw. Needs the programs that `suites/f2fs-guest/run.sh` needs.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{TcpListener, TcpStream};
