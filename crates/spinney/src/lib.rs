@@ -172,6 +172,7 @@ pub mod f2fs;
 mod file_device;
 mod formats;
 mod message;
+#[cfg(target_os = "linux")]
 pub mod mounts;
 mod open;
 #[cfg(test)]
@@ -215,6 +216,7 @@ pub mod disk {
 }
 
 /// Server over `/dev/fuse`, for any [`FileSystem`].
+#[cfg(target_os = "linux")]
 pub mod fuse {
     pub use fuse::*;
 }

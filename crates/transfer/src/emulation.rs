@@ -74,6 +74,7 @@ pub fn unloaded_emulator() -> Option<Emulator> {
 ///
 /// # Errors
 /// [`Cause::Emulator`].
+#[cfg(target_os = "linux")]
 pub(crate) fn check() -> Result<()> {
     match unloaded_emulator() {
         None => Ok(()),

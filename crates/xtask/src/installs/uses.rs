@@ -43,7 +43,7 @@ pub(super) fn static_program(dir: &Path, program: &Path) -> Result<()> {
 
 /// Installs the wheel by pip, and runs the ten lines.
 pub(super) fn wheel(dir: &Path, suite: &str, wheels: &Path) -> Result<()> {
-    let system = System::debian(dir, suite, "python", &["python3-minimal", "python3-pip", "python3-venv"])?;
+    let system = System::debian(dir, suite, "python", &["python3-venv"])?;
     system.expect_no_compiler()?;
     system.make_image()?;
     let wheel = system.take(&only_file(wheels, ".whl").context("`cargo xtask wheel` makes the wheel")?)?;

@@ -284,7 +284,12 @@ impl Caller<'_> {
                     self.keep(code, device);
                     called("device_memory", code)
                 }
+                1 if self.random.one_in(2) => {
+                    self.keep(0, hostile::device(&self.shared.around.hostile, &mut self.random));
+                    called("device_new", 0)
+                }
                 1 => {
+                    // Without a function to read.
                     let mut calls = self.structure::<SpinneyDeviceCalls>();
                     let code = spinney_device_new(calls.pointer(), null_mut(), &raw mut device);
                     self.keep(code, device);
