@@ -52,7 +52,7 @@ fn the_interface_is_as_recorded() {
         fs::write(RECORDED, present.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
     }
     let recorded: BTreeSet<String> = fs::read_to_string(RECORDED).unwrap().lines().map(str::to_owned).collect();
-    assert!(recorded.len() > 200, "{} lines are recorded", recorded.len());
+    assert!(recorded.len() > 150, "{} lines are recorded", recorded.len());
     // A struct grows at its end; nothing else of it changes.
     let grown = |line: &&String| line.starts_with("struct ") || line.starts_with("constant SPINNEY_VERSION:");
     let gone: Vec<&String> = recorded.difference(&present).filter(|line| !grown(line)).collect();

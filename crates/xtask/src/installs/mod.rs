@@ -73,7 +73,7 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
         uses::packages(&dir, &options.suite, &options.packages)?;
     }
     if wants(Part::Unit) {
-        unit::start(&dir, &options.suite, &options.packages)?;
+        unit::start(root, &dir, &options.suite, &options.packages)?;
     }
     Ok(())
 }

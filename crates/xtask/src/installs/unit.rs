@@ -33,6 +33,7 @@ test \"$(systemctl show --property=Result --value spinney-mount@site)\" = succes
 systemctl start spinney-mount@site
 systemctl kill --signal=KILL spinney-mount@site
 sleep 2
+test ! -e /mnt/site/docs
 systemctl reset-failed spinney-mount@site
 systemctl start spinney-mount@site
 cat /mnt/site/news
@@ -53,7 +54,7 @@ WantedBy=multi-user.target
 ";
 
 /// Boots, works, and compares.
-pub(super) fn start(dir: &Path, suite: &str, packages: &Path) -> Result<()> {
+pub(super) fn start(sources: &Path, dir: &Path, suite: &str, packages: &Path) -> Result<()> {
     if !is_installed("systemd-nspawn") || !Path::new("/dev/fuse").exists() {
         println!("install: unit: SKIPPED: needs systemd-nspawn (systemd-container) and /dev/fuse");
         return Ok(());
@@ -64,6 +65,9 @@ pub(super) fn start(dir: &Path, suite: &str, packages: &Path) -> Result<()> {
     let package = system.take(&program.context("`cargo xtask deb` makes the packages")?)?;
     system.run(&["apt-get", "install", "-qq", "-y", &package])?;
     let root = system.root();
+    // The unit of the sources, also where the package is older.
+    let unit = "spinney-mount@.service";
+    fs::copy(sources.join("packaging").join(unit), root.join("usr/lib/systemd/system").join(unit))?;
     for path in ["etc/spinney", "mnt/site"] {
         fs::create_dir_all(root.join(path))?;
     }

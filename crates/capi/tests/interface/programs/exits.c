@@ -31,6 +31,7 @@ static void *write_on(void *context) {
       must(spinney_file_sync(file, 0) == 0, "sync");
     must(spinney_close(file) == 0, "close");
   }
+  return NULL;
 }
 
 int main(int argc, char **argv) {

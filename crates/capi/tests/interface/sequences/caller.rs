@@ -44,6 +44,10 @@ impl<'a> Caller<'a> {
     pub(super) fn run(&mut self, sequences: u64) {
         for number in 0..sequences {
             self.begin();
+            if self.random.one_in(2) {
+                // Else a volume whose root was made read-only would stay so.
+                unsafe { spinney_subvolume_set_flags(self.volume, c"/".as_ptr(), 0) };
+            }
             let calls = 2 + self.random.below(26);
             for _ in 0..calls {
                 let (name, code) = self.call();

@@ -1,7 +1,7 @@
 //! The calls, in groups: each makes one with random arguments, and gives its name and its result.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::fs::File;
+use std::io::{Seek as _, Write as _};
 use std::mem::{size_of, zeroed};
 use std::os::fd::AsRawFd as _;
 use std::ptr::{null, null_mut};
@@ -210,8 +210,6 @@ impl Caller<'_> {
         let watch: SpinneyProgressFn = if self.random.one_in(4) { Some(sometimes_cancel) } else { None };
         let mut stream = Vec::new();
         let context: *mut c_void = (&raw mut stream).cast();
-        let null_file = File::options().read(true).write(true).open("/dev/null").unwrap();
-        let descriptor = if self.random.one_in(4) { -1 } else { null_file.as_raw_fd() };
         if !sends {
             stream.clone_from(&self.shared.stream.lock().unwrap());
             if self.random.one_in(3) && !stream.is_empty() {
@@ -219,6 +217,10 @@ impl Caller<'_> {
                 stream[at] ^= 1 << self.random.below(8);
             }
         }
+        let mut file = tempfile::tempfile_in(&self.shared.around.dir).unwrap();
+        file.write_all(&stream).unwrap();
+        file.rewind().unwrap();
+        let descriptor = if self.random.one_in(4) { -1 } else { file.as_raw_fd() };
         let mut options: SpinneySendOptions = unsafe { zeroed() };
         options.parent = if self.random.one_in(2) { two } else { null() };
         (options.version, options.flags) = (self.random.small(4), self.random.small(5) & 3);
@@ -285,7 +287,8 @@ impl Caller<'_> {
                     called("device_memory", code)
                 }
                 1 if self.random.one_in(2) => {
-                    self.keep(0, hostile::device(&self.shared.around.hostile, &mut self.random));
+                    let device = hostile::device(&self.shared.around.hostile, &mut self.random);
+                    self.keep(0, device);
                     called("device_new", 0)
                 }
                 1 => {

@@ -105,9 +105,12 @@ pub(super) fn device(bases: &[SmallBase], random: &mut Random) -> *mut SpinneyDe
     calls.struct_size = size_of::<SpinneyDeviceCalls>();
     calls.size = below.size_bytes();
     calls.name = c"hostile".as_ptr();
-    (calls.read, calls.release) = (Some(read), Some(release));
+    calls.read = Some(read);
+    calls.release = Some(release);
     if !random.one_in(5) {
-        (calls.write, calls.flush, calls.discard) = (Some(write), Some(flush), Some(discard));
+        calls.write = Some(write);
+        calls.flush = Some(flush);
+        calls.discard = Some(discard);
     }
     let failing = if random.one_in(5) { 1 + u64::from(random.small(60)) } else { 0 };
     let image = Image { below, pages: Mutex::default(), failing, calls: AtomicU64::new(0) };

@@ -61,7 +61,8 @@ impl Exact {
 
     /// A struct of zeros, to be filled.
     pub(super) fn empty<T: Copy>(random: &mut Random) -> Self {
-        Self::new::<T>(random, unsafe { &std::mem::zeroed() })
+        let value: T = unsafe { std::mem::zeroed() };
+        Self::new(random, &value)
     }
 
     pub(super) fn pointer<T>(&mut self) -> *mut T {
