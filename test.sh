@@ -6,8 +6,8 @@
 # skipped. `./test.sh --quick` is what a change needs before it is shown: the rules, the lints and the unit tests, under
 # five minutes where the tests are built. SPINNEY_SEEDS (default 200, in CI 40) is the length of the property test. The
 # images go to target/images, or where SPINNEY_IMAGES says; those of the property test to /dev/shm.
-# `./test.sh --long` runs what proves less for its time: the planted bugs, more states of power cuts, random calls of the
-# library for C under sanitizers, the static programs, other systems, and installations on bare ones (needs rustup,
+# `./test.sh --long` runs what proves less for its time: the planted bugs, more states of power cuts, random calls of
+# the library for C under sanitizers, the static programs, other systems, and installations on bare ones (needs rustup,
 # musl-tools, lintian, debootstrap, systemd-container, qemu-user-static, and `ziglang` and `maturin` of pip).
 set -u
 cd "$(dirname "$0")"
@@ -78,8 +78,9 @@ docs_rs() {
 # the picture of the example. That of Go is among the tests of the library for C.
 bindings() {
   local python="$PWD/target/python-suites/bin/python"
-  [ -x "$python" ] || { python3 -m venv target/python-suites && "$python" -m pip install -q fsspec pytest matplotlib; } ||
-    return 1
+  if [ ! -x "$python" ]; then
+    python3 -m venv target/python-suites && "$python" -m pip install -q fsspec pytest matplotlib || return 1
+  fi
   SPINNEY_PYTHON=$python cargo test $together --test package -- --nocapture && cargo test $together --test interface
 }
 demo() {

@@ -1,10 +1,10 @@
 //! Compares reads and stats through Python and through C with those of the Rust library, in one run: `cargo xtask
 //! bindings-bench`.
 //!
-//! One program for each language (`crates/capi/examples/speed.rs`, `bindings/bench/speed.c` and `speed.py`) has the same
-//! image open. They take turns: in each round each does the work once, in an order that changes, so that slow moments of
-//! the machine reach all. Medians are compared. Fails if a ratio is worse than its limit, unless told to only measure.
-//! Called by `main`.
+//! One program for each language (`crates/capi/examples/speed.rs`, `bindings/bench/speed.c` and `speed.py`) has the
+//! same image open. They take turns: in each round each does the work once, in an order that changes, so that slow
+//! moments of the machine reach all. Medians are compared. Fails if a ratio is worse than its limit, unless told to
+//! only measure. Called by `main`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -1,8 +1,8 @@
 //! Makes random sequences of calls to the library for C, also under a sanitizer: `cargo xtask capi-fuzz`.
 //!
-//! The sequences are a test of `crates/capi` (`tests/interface/sequences`), which runs a thousand of them in each build.
-//! This task runs as many as it is told, in several processes with other seeds. `--sanitizer address` finds accesses
-//! outside buffers and of freed memory, and leaks; `thread` finds races. Both need a nightly compiler, `thread` also the
+//! The sequences are a test of `crates/capi` (`tests/interface/sequences`), of which each build runs a thousand. This
+//! task runs as many as it is told, in several processes with other seeds. `--sanitizer address` finds accesses outside
+//! buffers and of freed memory, and leaks; `thread` finds races. Both need a nightly compiler, `thread` also the
 //! component `rust-src`, since the standard library is compiled with it; rustup installs both. Fails with the first
 //! process that fails; its seed repeats it. Called by `main`.
 

@@ -58,7 +58,7 @@ enum Task {
     Release(release::Options),
     /// Build the library for C, and lay it out below a prefix. Needs a C compiler.
     Capi(capi::Options),
-    /// Install the wheel, the static program and the Debian packages on bare systems, and use them. Needs root, debootstrap.
+    /// Install the wheel, the static program and the Debian packages on bare systems, and use them. Needs debootstrap.
     Install(installs::Options),
     /// Compare reads and stats through C and Python with those of the Rust library.
     BindingsBench(bindings_bench::Options),

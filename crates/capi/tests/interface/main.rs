@@ -1,5 +1,5 @@
-//! The library for C: its header against the code, its recorded form, programs in C against the library, misuse, damaged images, random
-//! calls.
+//! The library for C: its header against the code, its recorded form, programs in C against the library, misuse,
+//! damaged images, random calls.
 
 #![allow(unsafe_code, reason = "the tests call the functions for C")]
 #![allow(

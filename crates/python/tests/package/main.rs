@@ -1,6 +1,6 @@
 //! Runs the tests of the Python package (`bindings/python/tests`) with the module as it was built, and with images that
-//! lie. They need `python3` with `pytest` and `fsspec`; `SPINNEY_PYTHON` names an interpreter. fsspec's own suite for file
-//! systems comes with its package of pip alone, and the picture of the example needs `matplotlib`.
+//! lie. They need `python3` with `pytest` and `fsspec`; `SPINNEY_PYTHON` names an interpreter. fsspec's own suite for
+//! file systems comes with its package of pip alone, and the picture of the example needs `matplotlib`.
 
 #![allow(clippy::panic, clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
 

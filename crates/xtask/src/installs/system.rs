@@ -1,4 +1,5 @@
-//! Makes systems in directories: each begins as a copy of one that `debootstrap` made, and is removed when it is dropped.
+//! Makes systems in directories: each begins as a copy of one that `debootstrap` made, and is removed when it is
+//! dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,8 +5,8 @@
 //! device of the caller gives. Its calls take open and closed handles of any type, NULL, structs with other sizes, and
 //! buffers without a byte to spare, so that sanitizers see each access beyond them (`cargo xtask capi-fuzz`).
 //!
-//! `CAPI_SEQUENCES` is the number of sequences (1000), `CAPI_SEED` the first seed, `CAPI_THREADS` the number of threads,
-//! which else changes.
+//! `CAPI_SEQUENCES` is the number of sequences (1000), `CAPI_SEED` the first seed, `CAPI_THREADS` the number of
+//! threads, which else changes.
 
 mod caller;
 mod groups;
