@@ -11,6 +11,7 @@
 
 use std::sync::OnceLock;
 
+#[cfg(target_os = "linux")]
 use crate::error::{Cause, Result};
 
 /// An emulator of system calls.
