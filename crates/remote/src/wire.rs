@@ -27,8 +27,8 @@ const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
 #[cfg(target_vendor = "apple")]
 const NO_SIGNAL: SendFlags = SendFlags::empty();
 
-/// Flag of a read that may bring a descriptor, which no program that is started gets. Apple's systems have no such flag:
-/// the descriptor is marked afterwards.
+/// Flag of a read that may bring a descriptor, which no program that is started gets. Apple's systems have no such
+/// flag: the descriptor is marked afterwards.
 #[cfg(not(target_vendor = "apple"))]
 const CLOSE_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(target_vendor = "apple")]
