@@ -23,18 +23,16 @@ impl System {
     /// Those of debootstrap, which needs the archive of Debian.
     pub(super) fn debian(dir: &Path, suite: &str, name: &str, packages: &[&str]) -> Result<Self> {
         let base = dir.join(format!("base-{suite}-{name}"));
-        if !base.join("var/lib/dpkg/status").exists() {
-            empty_dir(&base)?;
+        if !base.exists() {
+            // A system that was begun has another name: it would be taken for a whole one the next time.
+            let begun = dir.join(format!("begun-{suite}-{name}"));
+            empty_dir(&begun)?;
             let include = format!("--include={}", [&["ca-certificates"], packages].concat().join(","));
-            let made = run("debootstrap", &["--variant=minbase", &include, suite, text(&base)?]);
-            if made.is_err() {
-                // A half of a system would be taken for one the next time.
-                fs::remove_dir_all(&base)?;
-            }
-            made?;
+            run("debootstrap", &["--variant=minbase", &include, suite, text(&begun)?])?;
             // The list of packages is fetched here, not in the time that is measured.
-            fs::copy("/etc/resolv.conf", base.join("etc/resolv.conf"))?;
-            run("chroot", &[text(&base)?, "apt-get", "update", "-qq"])?;
+            fs::copy("/etc/resolv.conf", begun.join("etc/resolv.conf"))?;
+            run("chroot", &[text(&begun)?, "apt-get", "update", "-qq"])?;
+            fs::rename(&begun, &base)?;
         }
         let root = dir.join(name);
         empty_dir(&root)?;
