@@ -6,8 +6,9 @@
 # skipped. `./test.sh --quick` is what a change needs before it is shown: the rules, the lints and the unit tests, under
 # five minutes where the tests are built. SPINNEY_SEEDS (default 200, in CI 40) is the length of the property test. The
 # images go to target/images, or where SPINNEY_IMAGES says; those of the property test to /dev/shm.
-# `./test.sh --long` runs what proves less for its time: the planted bugs, more states of power cuts, the static program
-# and other systems (needs rustup, musl-tools, lintian, and `ziglang` of pip).
+# `./test.sh --long` runs what proves less for its time: the planted bugs, more states of power cuts, random calls of
+# the library for C under sanitizers, the static programs, other systems, and installations on bare ones (needs rustup,
+# musl-tools, lintian, debootstrap, systemd-container, qemu-user-static, and `ziglang` and `maturin` of pip).
 set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
@@ -68,6 +69,20 @@ programs() {
   fi
 }
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet $together --no-deps; }
+# As docs.rs builds the pages of the library.
+docs_rs() {
+  DOCS_RS=1 RUSTDOCFLAGS="--cfg docsrs -D warnings" cargo +nightly doc --quiet --no-deps --package spinney \
+    --target x86_64-unknown-linux-gnu --target-dir target/docs-rs
+}
+# The suites of Python with the packages of pip: fsspec's own tests for file systems, which Debian's package lacks, and
+# the picture of the example. That of Go is among the tests of the library for C.
+bindings() {
+  local python="$PWD/target/python-suites/bin/python"
+  if [ ! -x "$python" ]; then
+    python3 -m venv target/python-suites && "$python" -m pip install -q fsspec pytest matplotlib || return 1
+  fi
+  SPINNEY_PYTHON=$python cargo test $together --test package -- --nocapture && cargo test $together --test interface
+}
 demo() {
   programs && SPINNEY_PROGRAM="${CARGO_TARGET_DIR:-target}/release/spinney" ./demo.sh
 }
@@ -171,10 +186,18 @@ if [ "${1:-}" = --long ]; then
   step mutations mutations
   step more-states more_states
   programs && { step nfs-guest trials nfs-guest; step virtiofs-guest trials virtiofs-guest; }
+  step bindings bindings
+  step capi-fuzz cargo xtask capi-fuzz --sequences 500000
+  step capi-fuzz-address cargo xtask capi-fuzz --sequences 100000 --sanitizer address
+  step capi-fuzz-thread cargo xtask capi-fuzz --sequences 20000 --sanitizer thread --threads 3
+  step docs-rs docs_rs
   # Builds for other targets.
   step static cargo xtask static
+  step static-arm cargo xtask static --target aarch64-unknown-linux-musl
   cargo build --quiet --release --package spinney-cli && cargo xtask capi > /dev/null
   step lintian cargo xtask deb --lintian
+  step wheel cargo xtask wheel --profile library --program target/x86_64-unknown-linux-musl/static/spinney
+  step install cargo xtask install
   step portable cargo xtask portable
   echo "$passed passed, $failed failed"
   [ $failed = 0 ]; exit

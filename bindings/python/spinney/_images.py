@@ -24,7 +24,7 @@ def open(
 ) -> Volume:
     """Opens the volume in an image file or on an unmounted block device, and recognises its format.
 
-    `IMAGE?offset=N&size=M` names a part of a device, and `A,B` a volume on several devices, which can only be read.
+    `IMAGE?offset=N&size=M` names a part of a device, and `A,B` a volume on several devices.
     `owner` is the user and group of new files. `options` are those of `mount -o` for the format: `{"subvol": "/home"}`;
     one without a value is `None`.
 

@@ -4,8 +4,10 @@ A path is a `spinney.Path` or `spinney.Volume`, or the text `IMAGE:/PATH`, for w
 Any other path is one of the host: the module `btrfsutil` gets it, if it is installed, for the kernel's mounts. Without
 that such a path is refused with `EOPNOTSUPP`.
 
-Differences: nothing needs root. `async_` and quota groups are refused with `EOPNOTSUPP`, failures are plain `OSError`,
-and `SubvolumeInfo.ctime` is that of the root directory of the subvolume, 0.0 for one that is deleted.
+Each function has both names that libbtrfsutil gives it: `create_subvolume`, and since 1.4 `subvolume_create`.
+
+Differences: nothing needs root. `async_` and quota groups are refused with `EOPNOTSUPP`, failures are plain `OSError`
+(which `BtrfsUtilError` names), and `SubvolumeInfo.ctime` is that of the root directory of the subvolume, 0.0 for one that is deleted.
 """
 
 from __future__ import annotations
@@ -25,21 +27,38 @@ from ._types import Subvolume
 from ._volume import Volume
 
 __all__ = [
+    "BtrfsUtilError",
     "SubvolumeInfo",
     "SubvolumeIterator",
     "create_snapshot",
     "create_subvolume",
     "delete_subvolume",
     "deleted_subvolumes",
+    "filesystem_get_label",
+    "fs_start_sync",
+    "fs_sync",
+    "fs_wait_sync",
     "get_default_subvolume",
     "get_subvolume_read_only",
     "is_subvolume",
     "set_default_subvolume",
     "set_subvolume_read_only",
     "start_sync",
+    "subvolume_create",
+    "subvolume_delete",
+    "subvolume_get_default",
+    "subvolume_get_id",
+    "subvolume_get_info",
+    "subvolume_get_path",
+    "subvolume_get_read_only",
     "subvolume_id",
     "subvolume_info",
+    "subvolume_is_valid",
+    "subvolume_list_deleted",
     "subvolume_path",
+    "subvolume_set_default",
+    "subvolume_set_read_only",
+    "subvolume_snapshot",
     "sync",
     "wait_sync",
 ]
@@ -55,6 +74,10 @@ NO_UUID = bytes(16)
 
 AnyPath = Union[Path, Volume, str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _Function = typing.TypeVar("_Function", bound=Callable[..., Any])
+
+
+#: The class of all failures.
+BtrfsUtilError = OSError
 
 
 class SubvolumeInfo(NamedTuple):
@@ -225,6 +248,31 @@ def wait_sync(path: AnyPath, transid: int = 0) -> None:
             at.volume.sync()
         elif transid > _spinney.generation(at.volume._native):
             raise OSError(errno.EINVAL, f"no commit has the number {transid} yet")
+
+
+@_or_host
+def filesystem_get_label(path: AnyPath) -> str:
+    """The label of the volume."""
+    with _at(path) as at:
+        return at.volume.info.label
+
+
+# The names since libbtrfsutil 1.4.
+fs_sync = sync
+fs_start_sync = start_sync
+fs_wait_sync = wait_sync
+subvolume_is_valid = is_subvolume
+subvolume_get_id = subvolume_id
+subvolume_get_path = subvolume_path
+subvolume_get_info = subvolume_info
+subvolume_get_read_only = get_subvolume_read_only
+subvolume_set_read_only = set_subvolume_read_only
+subvolume_get_default = get_default_subvolume
+subvolume_set_default = set_default_subvolume
+subvolume_create = create_subvolume
+subvolume_snapshot = create_snapshot
+subvolume_delete = delete_subvolume
+subvolume_list_deleted = deleted_subvolumes
 
 
 class SubvolumeIterator:

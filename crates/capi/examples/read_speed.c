@@ -1,5 +1,4 @@
-/* read_speed.c IMAGE PATH [PASSES] - reads a file in pieces of 1 MiB, and prints the bytes of a second for each pass.
- * examples/read_speed.rs does the same without this interface. */
+/* read_speed.c IMAGE PATH [PASSES] - reads a file in pieces of 1 MiB, and prints the bytes of a second for each pass. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

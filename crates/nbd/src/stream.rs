@@ -10,6 +10,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
+/// Flag of a write to a peer that may be gone: an error is wanted, no signal. Apple's systems have no such flag;
+/// programs in Rust ignore the signal.
+#[cfg(not(target_vendor = "apple"))]
+const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(target_vendor = "apple")]
+const NO_SIGNAL: SendFlags = SendFlags::empty();
+
 /// Most buffers of one system call.
 const PARTS_MAX: usize = 1024;
 
@@ -90,7 +97,7 @@ impl Stream {
     /// `BrokenPipe` where the other side has closed it.
     pub(crate) fn send_some(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let parts = parts.get(..parts.len().min(PARTS_MAX)).unwrap_or_default();
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let flags = SendFlags::DONTWAIT | NO_SIGNAL;
         loop {
             match rustix::net::sendmsg(&self.0, parts, &mut SendAncillaryBuffer::default(), flags) {
                 Err(Errno::INTR) => {}

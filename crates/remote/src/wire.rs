@@ -20,6 +20,20 @@ use vfs::{Blame, Error};
 
 use crate::subvolume_call::SubvolumeCall;
 
+/// Flag of a write to a peer that may be gone: an error is wanted, no signal. Apple's systems have no such flag;
+/// programs in Rust ignore the signal.
+#[cfg(not(target_vendor = "apple"))]
+const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(target_vendor = "apple")]
+const NO_SIGNAL: SendFlags = SendFlags::empty();
+
+/// Flag of a read that may bring a descriptor, which no program that is started gets. Apple's systems have no such
+/// flag: the descriptor is marked afterwards.
+#[cfg(not(target_vendor = "apple"))]
+const CLOSE_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+#[cfg(target_vendor = "apple")]
+const CLOSE_ON_EXEC: RecvFlags = RecvFlags::empty();
+
 /// Bytes of the longest header: attributes and their names have 64 KiB at most.
 const HEADER_BYTES_MAX: usize = 256 << 10;
 /// Bytes of contents that one message carries at most.
@@ -536,8 +550,7 @@ fn send_with(stream: &UnixStream, bytes: &[u8], descriptor: BorrowedFd<'_>) -> i
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let parts = [IoSlice::new(bytes)];
-    let sent =
-        rustix::io::retry_on_intr(|| rustix::net::sendmsg(stream.as_fd(), &parts, &mut control, SendFlags::NOSIGNAL))?;
+    let sent = rustix::io::retry_on_intr(|| rustix::net::sendmsg(stream.as_fd(), &parts, &mut control, NO_SIGNAL))?;
     (&*stream).write_all(bytes.get(sent..).unwrap_or_default())
 }
 
@@ -547,7 +560,7 @@ fn receive_with(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<(usi
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = rustix::io::retry_on_intr(|| {
         let mut parts = [IoSliceMut::new(bytes)];
-        rustix::net::recvmsg(stream.as_fd(), &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
+        rustix::net::recvmsg(stream.as_fd(), &mut parts, &mut control, CLOSE_ON_EXEC)
     });
     let count = match received {
         Ok(received) => received.bytes,
@@ -558,6 +571,10 @@ fn receive_with(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<(usi
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
+    #[cfg(target_vendor = "apple")]
+    if let Some(descriptor) = &descriptor {
+        rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC)?;
+    }
     Ok((count > 0).then_some((count, descriptor)))
 }
 

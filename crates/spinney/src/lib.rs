@@ -173,6 +173,7 @@ pub mod f2fs;
 mod file_device;
 mod formats;
 mod message;
+#[cfg(target_os = "linux")]
 pub mod mounts;
 mod open;
 #[cfg(test)]
@@ -216,6 +217,7 @@ pub mod disk {
 }
 
 /// Server over `/dev/fuse`, for any [`FileSystem`].
+#[cfg(target_os = "linux")]
 pub mod fuse {
     pub use fuse::*;
 }

@@ -11,6 +11,7 @@
 
 use std::sync::OnceLock;
 
+#[cfg(target_os = "linux")]
 use crate::error::{Cause, Result};
 
 /// An emulator of system calls.
@@ -74,6 +75,7 @@ pub fn unloaded_emulator() -> Option<Emulator> {
 ///
 /// # Errors
 /// [`Cause::Emulator`].
+#[cfg(target_os = "linux")]
 pub(crate) fn check() -> Result<()> {
     match unloaded_emulator() {
         None => Ok(()),

@@ -74,6 +74,12 @@ pub enum Cause {
         /// Part of the name of its library.
         library: &'static str,
     },
+    /// This system lacks what copies from and to directories of the host rely on: handles that only name a file, and
+    /// paths of open files.
+    ///
+    /// To do: copy on Linux; or read and write the files one by one.
+    #[error("copies from and to directories of the host need Linux")]
+    OtherSystem,
 }
 
 impl Error {
@@ -180,7 +186,7 @@ impl From<Error> for vfs::Error {
             Cause::BadName(_) | Cause::Cycle | Cause::Tree(_) => (vfs::Errno::EIO, Blame::Image),
             Cause::Exists => (vfs::Errno::EEXIST, Blame::Caller),
             Cause::SameFile(..) => (vfs::Errno::EINVAL, Blame::Caller),
-            Cause::Emulator { .. } => (vfs::Errno::EOPNOTSUPP, Blame::Program),
+            Cause::Emulator { .. } | Cause::OtherSystem => (vfs::Errno::EOPNOTSUPP, Blame::Program),
         };
         let path = error.path.clone();
         // The path is told once.

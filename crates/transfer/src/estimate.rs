@@ -13,7 +13,9 @@ use crate::error::{Error, Result};
 use crate::observer::Observer;
 use crate::queue;
 use crate::rules::{FileId, file_id};
-use crate::source::{Found, HostSource, Name, Source, host_metadata};
+#[cfg(target_os = "linux")]
+use crate::source::host_metadata;
+use crate::source::{Found, HostSource, Name, Source};
 use crate::walk::Options;
 
 /// Files up to this size are counted apart: file systems may store them with their metadata.
@@ -70,6 +72,7 @@ impl Totals {
 ///
 /// # Errors
 /// Those of the host.
+#[cfg(target_os = "linux")]
 pub fn measure_host(path: &Path, options: &Options) -> Result<Totals> {
     let stat = rustix::fs::stat(path).map_err(|errno| Error::from(errno).about(path))?;
     let found = host_metadata(&stat).map_err(|error| error.about(path))?;
@@ -78,6 +81,15 @@ pub fn measure_host(path: &Path, options: &Options) -> Result<Totals> {
         total.add_contents(found.size, found.size.min(allocated(&found)));
         return Ok(total);
     }
+    measure(&HostSource::open(path)?, options, &())
+}
+
+/// Counts the directory of the host at `path`.
+///
+/// # Errors
+/// [`crate::Cause::OtherSystem`].
+#[cfg(not(target_os = "linux"))]
+pub fn measure_host(path: &Path, options: &Options) -> Result<Totals> {
     measure(&HostSource::open(path)?, options, &())
 }
 

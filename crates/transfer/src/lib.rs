@@ -17,6 +17,9 @@
 //! * A directory gets its times after its last name was made, since every name changes them.
 //! * With one thread the sink sees the same calls in the same order for the same source.
 //!
+//! Directories of the host are read and written on Linux alone: on other systems [`HostSource`] and [`HostSink`] refuse
+//! to open one ([`Cause::OtherSystem`]).
+//!
 //! Failure: [`Observer::failed`] decides for each file and directory whether the others are copied; without it the
 //! first failure ends the transfer. Complete files stay. Callers: commands, and programs that fill or read images.
 //!
@@ -36,6 +39,7 @@ mod error;
 mod estimate;
 mod observer;
 mod queue;
+#[cfg(target_os = "linux")]
 mod root_dirs;
 mod rules;
 mod sink;
@@ -49,6 +53,7 @@ pub use error::{Cause, Error, Result};
 pub use estimate::{Totals, measure, measure_host};
 pub use observer::{Loss, Observer};
 pub use queue::default_threads;
+#[cfg(target_os = "linux")]
 pub use root_dirs::path_of;
 pub use rules::{FileId, Rules, SET_ID, file_id};
 pub use sink::{Existing, HostOptions, HostSink, Item, Made, Origin, Sharing, Sink, VolumeSink, VolumeSinkOptions};

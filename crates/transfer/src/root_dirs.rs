@@ -28,11 +28,6 @@ pub fn path_of(fd: &impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
 }
 
-/// A path below `base`; the empty path is `base` itself.
-pub(crate) fn joined(base: &Path, path: &Path) -> PathBuf {
-    if path.as_os_str().is_empty() { base.to_owned() } else { base.join(path) }
-}
-
 /// Gives an open file its owner.
 ///
 /// # Errors

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use vfs::Metadata;
 use vfs::file_system::{KnownNode, NodeKind, Time};
@@ -160,6 +161,11 @@ pub(crate) fn check_name(name: &OsStr) -> Result<()> {
 
 pub(crate) const fn is_device(kind: NodeKind) -> bool {
     matches!(kind, NodeKind::CharDevice | NodeKind::BlockDevice)
+}
+
+/// A path below `base`; the empty path is `base` itself.
+pub(crate) fn joined(base: &Path, path: &Path) -> PathBuf {
+    if path.as_os_str().is_empty() { base.to_owned() } else { base.join(path) }
 }
 
 #[cfg(test)]

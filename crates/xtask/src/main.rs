@@ -1,8 +1,11 @@
 //! Runs tasks on the source tree: `cargo xtask TASK`. The trials of the built program are `cargo trials`.
 
 mod bench;
+mod bindings_bench;
 mod capi;
+mod capi_fuzz;
 mod cross;
+mod installs;
 mod packages;
 mod portable;
 mod release;
@@ -55,6 +58,12 @@ enum Task {
     Release(release::Options),
     /// Build the library for C, and lay it out below a prefix. Needs a C compiler.
     Capi(capi::Options),
+    /// Install the wheel, the static program and the Debian packages on bare systems, and use them. Needs debootstrap.
+    Install(installs::Options),
+    /// Compare reads and stats through C and Python with those of the Rust library.
+    BindingsBench(bindings_bench::Options),
+    /// Make random sequences of calls to the library for C, also under a sanitizer (a nightly compiler).
+    CapiFuzz(capi_fuzz::Options),
     /// Make the wheel of the Python package and use it. Needs maturin.
     Wheel(wheel::Options),
 }
@@ -72,6 +81,9 @@ fn main() -> Result<ExitCode> {
         Task::Sbom(options) => sbom::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Release(options) => release::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Capi(options) => capi::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::Install(options) => installs::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::BindingsBench(options) => bindings_bench::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
+        Task::CapiFuzz(options) => capi_fuzz::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Wheel(options) => wheel::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -19,24 +19,12 @@ pub(crate) struct Options {
     targets: Vec<String>,
 }
 
-/// The engines, the checkers, repair, rescue and backups; images are regular files. The crates above copy from and to
-/// the host, mount and serve by calls that only Linux has.
-const ENGINES: &[&str] = &[
-    "spinney-access",
-    "spinney-btrfs-backup",
-    "spinney-btrfs-repair",
-    "spinney-btrfs-rescue",
-    "spinney-f2fs",
-    "spinney-f2fs-check",
-    "spinney-forks",
-    "spinney-formats",
-];
-
 /// Targets, and the packages that have to compile for them with all that they depend on.
 const TARGETS: &[(&str, &[&str])] = &[
     ("aarch64-unknown-linux-musl", &["spinney", "spinney-cli", "spinney-capi"]),
-    ("aarch64-apple-darwin", ENGINES),
-    ("x86_64-unknown-freebsd", ENGINES),
+    // The program mounts, and closes itself in, by calls that only Linux has.
+    ("aarch64-apple-darwin", &["spinney"]),
+    ("x86_64-unknown-freebsd", &["spinney"]),
     // Names of files are bytes in the engines, which only Unix has.
     ("x86_64-pc-windows-gnu", &["spinney-btrfs-disk", "spinney-btrfs-stream", "spinney-checking", "spinney-f2fs-disk"]),
 ];

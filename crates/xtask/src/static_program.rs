@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::cross::Cross;
-use crate::system::{empty_dir, is_root, run, run_command, target_dir, text};
+use crate::system::{empty_dir, is_installed, is_root, run, run_command, target_dir, text};
 
 /// Options of the static program.
 #[derive(Debug, clap::Args)]
@@ -81,8 +81,7 @@ pub(crate) fn check(root: &Path, program: &Path, target: &str) -> Result<()> {
     ensure!(!has_path, "{}: contains the path {}", program.display(), root.display());
     println!("static: {}, {bytes} bytes", program.display());
     if target != native_target() {
-        println!("static: SKIPPED: running it needs another processor");
-        return Ok(());
+        return use_emulated(root, program, target);
     }
     let dir = std::path::absolute(target_dir(root).join("static-check"))?;
     empty_dir(&dir)?;
@@ -92,6 +91,35 @@ pub(crate) fn check(root: &Path, program: &Path, target: &str) -> Result<()> {
     } else {
         println!("static: SKIPPED: mounting needs /dev/fuse");
     }
+    Ok(fs::remove_dir_all(&dir)?)
+}
+
+/// Makes, fills, reads and checks an image with a program for another processor, which `qemu-user-static` emulates.
+fn use_emulated(root: &Path, program: &Path, target: &str) -> Result<()> {
+    let architecture = target.split('-').next().unwrap_or(target);
+    let emulator = format!("qemu-{architecture}-static");
+    if !is_installed(&emulator) {
+        println!("static: SKIPPED: running it needs another processor, or {emulator} (qemu-user-static)");
+        return Ok(());
+    }
+    let dir = std::path::absolute(target_dir(root).join("static-emulated"))?;
+    empty_dir(&dir)?;
+    fs::create_dir(dir.join("site"))?;
+    fs::write(dir.join("site/index.html"), "<h1>Welcome</h1>\n")?;
+    let path = |name: &str| dir.join(name).display().to_string();
+    let emulated = |words: &[&str]| run(&emulator, &[&[text(program)?], words].concat());
+    for format in ["btrfs", "f2fs"] {
+        let image = path(&format!("{format}.img"));
+        emulated(&["mkfs", "-q", "-t", format, "--rootdir", &path("site"), "--size", "256M", &image])?;
+        let listed = emulated(&["ls", &image])?;
+        ensure!(listed.trim() == "index.html", "{format}: expected `index.html`, listed `{listed}`");
+        emulated(&["put", "-q", text(program)?, &format!("{image}:/program")])?;
+        emulated(&["get", "-q", &format!("{image}:/program"), &path("got")])?;
+        ensure!(fs::read(dir.join("got"))? == fs::read(program)?, "{format}: a file came back changed");
+        fs::remove_file(dir.join("got"))?;
+        emulated(&["check", "--data", &image])?;
+    }
+    println!("static: made, filled, read and checked images of btrfs and f2fs under {emulator}");
     Ok(fs::remove_dir_all(&dir)?)
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use syn::{Expr, ExprLit, Fields, FnArg, GenericArgument, Item, Lit, PathArguments, ReturnType, Type};
 
 /// Name -> declaration, in one form for both sides.
-type Declarations = BTreeMap<String, String>;
+pub(crate) type Declarations = BTreeMap<String, String>;
 
 #[test]
 fn the_header_declares_what_the_code_has() {
@@ -26,7 +26,7 @@ fn assert_same(what: &str, header: &Declarations, code: &Declarations) {
 
 // The header.
 
-fn strip_comments(text: &str) -> String {
+pub(crate) fn strip_comments(text: &str) -> String {
     let mut parts = text.split("/*");
     let mut bare = parts.next().unwrap().to_owned();
     for part in parts {
@@ -63,7 +63,7 @@ fn type_of_parameter(parameter: &str) -> String {
     parameter[..name].trim().to_owned()
 }
 
-fn functions_of_header(header: &str) -> Declarations {
+pub(crate) fn functions_of_header(header: &str) -> Declarations {
     let mut found = Declarations::new();
     for statement in statements(header).iter().filter(|statement| !statement.starts_with("typedef")) {
         let Some((head, rest)) = statement.split_once('(') else { continue };
@@ -79,7 +79,7 @@ fn functions_of_header(header: &str) -> Declarations {
     found
 }
 
-fn structs_of_header(header: &str) -> Declarations {
+pub(crate) fn structs_of_header(header: &str) -> Declarations {
     let mut found = Declarations::new();
     for statement in statements(header) {
         let Some((_, rest)) = statement.split_once("typedef struct ") else { continue };
@@ -102,7 +102,7 @@ fn structs_of_header(header: &str) -> Declarations {
     found
 }
 
-fn constants_of_header(header: &str) -> Declarations {
+pub(crate) fn constants_of_header(header: &str) -> Declarations {
     let lines = header.lines().filter_map(|line| line.strip_prefix("#define SPINNEY_"));
     let mut found = Declarations::new();
     for line in lines.filter(|line| line.contains(' ')) {

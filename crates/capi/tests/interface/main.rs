@@ -1,5 +1,5 @@
-//! The library for C: its header against the code, programs in C against the library, misuse, damaged images, random
-//! calls.
+//! The library for C: its header against the code, its recorded form, programs in C against the library, misuse,
+//! damaged images, random calls.
 
 #![allow(unsafe_code, reason = "the tests call the functions for C")]
 #![allow(
@@ -10,6 +10,7 @@
     reason = "a test fails by panicking, and gives the pointers that the header demands"
 )]
 
+mod abi;
 mod damaged;
 mod go;
 mod header;

@@ -81,6 +81,35 @@ fn threads_share_handles() {
 }
 
 #[test]
+fn the_end_of_a_program_with_open_handles() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = dir.path().join("a.img");
+    let source = Path::new("tests/interface/programs/exits.c");
+    run(Command::new(compile(source, dir.path())).arg(&image));
+    let report = spinney::check(&image, &spinney::CheckOptions::default(), &mut |_: &spinney::Progress| {
+        std::ops::ControlFlow::Continue(())
+    });
+    assert_eq!(report.unwrap().errors(), 0);
+    let volume = spinney::open(&image, &spinney::VolumeOptions::new().read_only(true)).unwrap();
+    assert_eq!(volume.read("kept").unwrap(), b"kept");
+}
+
+#[test]
+fn exceptions_of_functions_of_the_caller() {
+    if !is_there("g++") {
+        println!("SKIPPED: g++ is not here");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("exception");
+    let mut command = Command::new("g++");
+    command.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", "-o"]).arg(&program);
+    command.arg("tests/interface/programs/exception.cc").args(pkg_config(&["--cflags", "--libs"]));
+    run(command.arg(format!("-Wl,-rpath,{}", prefix().join("lib").display())));
+    assert_eq!(run(&mut Command::new(program)), "done\n");
+}
+
+#[test]
 fn the_manual_is_well_formed() {
     if !is_there("groff") {
         println!("SKIPPED: groff is not here");

@@ -9,6 +9,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
+/// Flag of a write to a peer that may be gone: an error is wanted, no signal. Apple's systems have no such flag;
+/// programs in Rust ignore the signal.
+#[cfg(not(target_vendor = "apple"))]
+const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(target_vendor = "apple")]
+const NO_SIGNAL: SendFlags = SendFlags::empty();
+
 /// The socket of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Socket(Arc<OwnedFd>);
@@ -45,7 +52,7 @@ impl Socket {
     /// `TimedOut`, and those of the socket.
     pub(super) fn send(&self, mut bytes: &[u8], stall_max: Duration) -> io::Result<()> {
         while !bytes.is_empty() {
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let flags = SendFlags::DONTWAIT | NO_SIGNAL;
             match rustix::net::sendmsg(&self.0, &[IoSlice::new(bytes)], &mut SendAncillaryBuffer::default(), flags) {
                 Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
                 Err(Errno::INTR) => {}

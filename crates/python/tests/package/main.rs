@@ -1,8 +1,10 @@
 //! Runs the tests of the Python package (`bindings/python/tests`) with the module as it was built, and with images that
-//! lie. They need `python3` with `pytest` and `fsspec`.
+//! lie. They need `python3` with `pytest` and `fsspec`; `SPINNEY_PYTHON` names an interpreter. fsspec's own suite for
+//! file systems comes with its package of pip alone, and the picture of the example needs `matplotlib`.
 
 #![allow(clippy::panic, clippy::unwrap_used, missing_docs, reason = "a test fails by panicking")]
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -51,13 +53,17 @@ fn the_tests_in_python_pass() {
     assert!(done.status.success(), "pytest: {}", done.status);
 }
 
-/// An interpreter that has what the tests need: the user's, or that of the host, for which packages are installed.
-fn python() -> Option<&'static str> {
-    let has_all = |python: &&str| {
+/// An interpreter that has what the tests need: the named one, the user's, or that of the host, for which packages are
+/// installed.
+fn python() -> Option<OsString> {
+    if let Some(named) = std::env::var_os("SPINNEY_PYTHON") {
+        return Some(named);
+    }
+    let has_all = |python: &OsString| {
         let asked = Command::new(python).args(["-c", "import pytest, fsspec"]).output();
         asked.is_ok_and(|asked| asked.status.success())
     };
-    ["python3", "/usr/bin/python3"].into_iter().find(has_all)
+    ["python3", "/usr/bin/python3"].map(OsString::from).into_iter().find(has_all)
 }
 
 /// The module, which cargo builds for this test: beside the test program, or one folder above.

@@ -142,9 +142,21 @@ impl Drop for Session {
     }
 }
 
+/// The family of a socket.
+#[cfg(not(target_vendor = "apple"))]
+fn family_of(socket: &OwnedFd) -> rustix::io::Result<AddressFamily> {
+    sockopt::socket_domain(socket)
+}
+
+/// The family of a socket.
+#[cfg(target_vendor = "apple")]
+fn family_of(socket: &OwnedFd) -> rustix::io::Result<AddressFamily> {
+    Ok(rustix::net::getsockname(socket)?.address_family())
+}
+
 /// A stream socket that a client sent. Another descriptor could not be shut down, and the server might wait for ever.
 fn stream_of(descriptor: OwnedFd) -> Option<UnixStream> {
-    let is_stream = sockopt::socket_domain(&descriptor) == Ok(AddressFamily::UNIX)
+    let is_stream = family_of(&descriptor) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(&descriptor) == Ok(SocketType::STREAM);
     is_stream.then(|| UnixStream::from(descriptor))
 }

@@ -4,7 +4,11 @@
 //! gets. Names are made by several threads. A directory is finished after all names in it, since each changes its
 //! times.
 
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(target_os = "linux")]
 mod host;
+mod host_options;
 mod volume;
 
 use std::ffi::OsStr;
@@ -18,7 +22,11 @@ use crate::error::Result;
 use crate::observer::{Loss, Observer};
 use crate::rules::FileId;
 
-pub use host::{HostOptions, HostSink};
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::HostSink;
+#[cfg(target_os = "linux")]
+pub use host::HostSink;
+pub use host_options::HostOptions;
 pub use volume::{Origin, Sharing, VolumeSink, VolumeSinkOptions};
 
 /// A name that exists already in the target. Directories are merged in any case.

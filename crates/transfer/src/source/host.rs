@@ -18,8 +18,8 @@ use vfs::file_system::{Home, KnownNode, NodeFlags, NodeKind, Time, Xattrs};
 use super::{Found, Name, Source};
 use crate::emulation;
 use crate::error::{Error, Result};
-use crate::root_dirs::{OpenDirs, joined, path_of};
-use crate::rules::is_device;
+use crate::root_dirs::{OpenDirs, path_of};
+use crate::rules::{is_device, joined};
 
 /// Files up to this size without holes are read whole and made with their contents in one call. Larger ones are copied
 /// in pieces of this size.

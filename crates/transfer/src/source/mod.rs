@@ -4,6 +4,9 @@
 //! first, and completed (attributes, target of a link, small contents) when the transfer has decided to copy it.
 //! Failure: the errors of the host or the volume, with the path where one is known.
 
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
+#[cfg(target_os = "linux")]
 mod host;
 mod volume;
 
@@ -16,7 +19,11 @@ use vfs::file_system::{KnownNode, NodeKind, Xattrs};
 use crate::contents::Contents;
 use crate::error::{Error, Result};
 
+#[cfg(not(target_os = "linux"))]
+pub use elsewhere::HostSource;
+#[cfg(target_os = "linux")]
 pub use host::HostSource;
+#[cfg(target_os = "linux")]
 pub(crate) use host::host_metadata;
 pub use volume::{VolumeFile, VolumeSource};
 

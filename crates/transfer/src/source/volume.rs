@@ -10,8 +10,8 @@ use vfs::{File, Metadata, Volume};
 use super::{Found, Name, Source};
 use crate::contents::Contents;
 use crate::error::{Error, Result};
-use crate::root_dirs::joined;
 use crate::rules::check_name;
+use crate::rules::joined;
 
 /// Contents of at most so many bytes are read in one step with all that is known about a file.
 const WHOLE_BYTES_MAX: usize = 1 << 20;

@@ -24,6 +24,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, Open
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(target_os = "linux")]
 use rustix::fs::FallocateFlags;
 use sha2::{Digest as _, Sha256};
 use twox_hash::XxHash64;
@@ -121,12 +122,11 @@ impl DiskCache {
 
     /// Forgets all blocks. Readers in other processes find zeros, which match no checksum.
     fn empty(&self) {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         for (file, len) in [
             (&self.sums, self.size_bytes.div_ceil(BLOCK_BYTES).saturating_mul(SUM_BYTES)),
             (&self.blocks, self.size_bytes),
         ] {
-            if let Err(error) = rustix::fs::fallocate(file, flags, 0, len.max(1)) {
+            if let Err(error) = forget(file, len.max(1)) {
                 tracing::debug!(%error, "the cache cannot be emptied");
             }
         }
@@ -144,6 +144,19 @@ impl DiskCache {
         let end = range.end.saturating_mul(BLOCK_BYTES).min(self.size_bytes);
         end.saturating_sub(range.start.saturating_mul(BLOCK_BYTES))
     }
+}
+
+/// Makes the first bytes of a file zeros.
+#[cfg(target_os = "linux")]
+fn forget(file: &File, len: u64) -> io::Result<()> {
+    Ok(rustix::fs::fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, len)?)
+}
+
+/// Makes the first bytes of a file zeros, by making it empty and as long again.
+#[cfg(not(target_os = "linux"))]
+fn forget(file: &File, len: u64) -> io::Result<()> {
+    file.set_len(0)?;
+    file.set_len(len)
 }
 
 /// Never 0, which stands for a block that is not kept. The number is part of it: a block in the wrong place is bad.

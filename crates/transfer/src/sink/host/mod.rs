@@ -34,7 +34,7 @@ use vfs::file_system::{NodeKind, Xattrs};
 use self::metadata::Given;
 use self::resume::Found;
 use self::root::{Place, Root};
-use super::{Existing, Item, Made, Sink};
+use super::{Existing, HostOptions, Item, Made, Sink};
 use crate::contents::copy_data;
 use crate::error::{Error, Result};
 use crate::observer::{Loss, Observer};
@@ -42,25 +42,6 @@ use crate::rules::{check_name, is_device};
 
 /// Mode of a file that is being made.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
-
-/// How the host is written.
-#[derive(Debug, Clone, Copy)]
-pub struct HostOptions {
-    /// How a name that exists is treated: the copy fails, or replaces it.
-    pub existing: Existing,
-    /// An interrupted transfer is continued: complete files stay, incomplete ones are replaced.
-    pub continues: bool,
-    /// Files get the owner and group that the source says.
-    pub keeps_owners: bool,
-    /// The part of a file that could be copied stays, unless the transfer was cancelled; otherwise it is removed.
-    pub keeps_partial: bool,
-}
-
-impl Default for HostOptions {
-    fn default() -> Self {
-        Self { existing: Existing::Fail, continues: false, keeps_owners: true, keeps_partial: false }
-    }
-}
 
 /// A directory of the host. The caller sets the `umask` to 0 if modes are to be exact.
 #[derive(Debug)]

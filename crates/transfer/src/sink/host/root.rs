@@ -9,7 +9,8 @@ use rustix::io::Errno;
 
 use crate::emulation;
 use crate::error::{Error, Result};
-use crate::root_dirs::{OpenDirs, joined};
+use crate::root_dirs::OpenDirs;
+use crate::rules::joined;
 
 /// The directory that everything is written into. Paths below are relative to it.
 #[derive(Debug)]

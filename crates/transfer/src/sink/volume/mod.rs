@@ -25,7 +25,7 @@ use self::flags::Flags;
 use super::{Existing, Item, Made, Sink};
 use crate::error::Result;
 use crate::observer::Observer;
-use crate::root_dirs::joined;
+use crate::rules::joined;
 use crate::rules::{FileId, file_id, is_device};
 
 /// Origin of files, which decides the properties that can be kept.
