@@ -30,7 +30,13 @@ impl Store {
         if self.0.options.read_only {
             return Err(Error::ReadOnly);
         }
-        self.0.commit()
+        let mut generation = self.0.commit()?;
+        // A device that failed in this commit, or before, has to be behind the others.
+        while let Some(losses) = self.0.unnoted_losses() {
+            self.note_losses(losses)?;
+            generation = self.0.commit()?;
+        }
+        Ok(generation)
     }
 
     /// Shortens the wait of the next [`Self::begin_exclusive`], so that the caller's locks are held for less: applies
