@@ -19,7 +19,7 @@ use btrfs_disk::key::item_type::{CHUNK_ITEM, DEV_ITEM};
 use btrfs_disk::key::objectid;
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::verify::Format;
-use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
+use btrfs_disk::{At, Corrupt, Detail, DevId, Generation, Key, Logical, TreeId};
 
 use crate::locks::{Mutex, Rank};
 use crate::options::StoreOptions;
@@ -224,7 +224,14 @@ impl Parts {
         self.pool.settle_members(superblock, &items)?;
         // Seeds have superblocks of their own.
         let own = superblock.fields().dev_item.fsid;
-        items.into_iter().filter(|item| item.fsid == own).for_each(|item| superblock.add_item(item));
+        for item in items.into_iter().filter(|item| item.fsid == own) {
+            let id = DevId(item.devid.get());
+            match superblock.has(id) {
+                // The member's own superblock may be a commit behind.
+                true => superblock.change_item(id, |known| *known = item),
+                false => superblock.add_item(item),
+            }
+        }
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{DevItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{DevId, Key, Uuid};
-use btrfs_pool::{PoolDevice, supers};
+use btrfs_pool::{PoolDevice, Profile, supers};
 
 use super::Store;
 use crate::error::SpaceKind;
@@ -90,11 +90,20 @@ impl Store {
         let _one = engine.space.lock_growth();
         self.change_chunks(|edit, trees| {
             let mut plans = Vec::new();
-            for kind in [SpaceKind::System, SpaceKind::Metadata] {
+            for kind in [SpaceKind::System, SpaceKind::Metadata, SpaceKind::Data] {
                 let flags = engine.space.chunk_flags(kind).unwrap_or(BlockGroupFlags::SYSTEM);
-                let profile = flags & BlockGroupFlags::PROFILE_MASK;
+                let profile = Profile::from_flags(flags)?;
+                // Data gets a group only if it could have none later, with its profile, on one device.
+                let is_data = flags & BlockGroupFlags::TYPE_MASK == BlockGroupFlags::DATA;
+                if kind == SpaceKind::Data && (!is_data || profile.devices_min() <= 1) {
+                    continue;
+                }
                 // One device has two copies of what had more.
-                let copies = if profile.is_empty() { profile } else { BlockGroupFlags::DUP };
+                let copies = match profile {
+                    Profile::Single => BlockGroupFlags::empty(),
+                    Profile::Raid0 if is_data => BlockGroupFlags::empty(),
+                    _ => BlockGroupFlags::DUP,
+                };
                 let plan = engine.space.plan_chunk((flags & BlockGroupFlags::TYPE_MASK) | copies)?;
                 let available = item.total_bytes.get();
                 let plan = plan.ok_or(Error::NoSpace { kind, needed: make::DEVICE_BYTES_MIN, available })?;

@@ -9,12 +9,9 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::items::{DevStatsItem, OnDisk as _};
-use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::superblock::RootBackup;
-use btrfs_disk::{Generation, Key, TreeId};
-use btrfs_pool::{FsSuper, PoolDevice};
-use zerocopy::FromZeros as _;
+use btrfs_disk::{Generation, TreeId};
+use btrfs_pool::FsSuper;
 
 use crate::ablation::{Mutation, mutated};
 use crate::extent::{Apply, Counted, SpaceSink};
@@ -123,12 +120,7 @@ impl Engine {
     /// True when a commit would have nothing to write.
     fn is_clean(&self) -> bool {
         let has_quotas_to_write = self.quota.is_on() && self.quota.lock().is_dirty();
-        let has_errors_to_write = self.pool().devices().iter().any(PoolDevice::has_unsaved);
-        self.pending.is_empty()
-            && !self.trees.is_any_changed()
-            && self.log.is_empty()
-            && !has_quotas_to_write
-            && !has_errors_to_write
+        self.pending.is_empty() && !self.trees.is_any_changed() && self.log.is_empty() && !has_quotas_to_write
     }
 
     fn finish(&self, serial: &Serial<'_>, settled: SettledTxn, on_device: &mut FsSuper) -> Result<()> {
@@ -165,7 +157,6 @@ impl Engine {
         let host = |keeps_freed| TxnHost { engine: self, generation, funding: FundingSource::Commit, keeps_freed };
         let log = self.log.end(self.trees.forest(), &self.space, |at| self.views.note_taken(at))?;
         self.apply_deferred(&Edit::new(&host(false)))?;
-        self.keep_device_errors(&Edit::new(&host(false)))?;
         let quotas = self.quotas_before();
         let mut rounds = 0;
         if let Some(before) = &quotas {
@@ -226,30 +217,6 @@ impl Engine {
                     }
                     Staged::Insert(bytes) => EditItem::Put(bytes.clone()),
                 })
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Adds the errors of devices since the last commit to the items that the kernel keeps them in.
-    fn keep_device_errors(&self, edit: &Edit<'_>) -> Result<()> {
-        for device in self.pool().devices().iter().filter(|device| device.has_unsaved()) {
-            let more = device.take_unsaved();
-            let key = Key::new(objectid::DEV_STATS, item_type::PERSISTENT_ITEM, device.id().0);
-            edit.edit(&self.core.dev, &key, |old| {
-                // An older kernel's item may be shorter: missing counters are zero.
-                let old = old.and_then(|bytes| DevStatsItem::parse_prefix(bytes).ok()).map(|(item, _)| item);
-                let mut item = old.copied().unwrap_or_else(DevStatsItem::new_zeroed);
-                for (counter, more) in [
-                    (&mut item.write_errors, more.write_errors),
-                    (&mut item.read_errors, more.read_errors),
-                    (&mut item.flush_errors, more.flush_errors),
-                    (&mut item.corruption_errors, more.corruptions),
-                    (&mut item.generation_errors, more.generation_errors),
-                ] {
-                    *counter = counter.get().saturating_add(more).into();
-                }
-                Ok(EditItem::Put(item.bytes().to_vec()))
             })?;
         }
         Ok(())

@@ -24,6 +24,9 @@ use vfs::Result;
 /// a log grows that far.
 const OVERLAY_BYTES_MAX: usize = 1 << 30;
 
+/// The devices of a volume.
+type Devices = Vec<Arc<dyn Device>>;
+
 impl VolumeOptions {
     /// Opens an image file or block device. A path that does not exist and ends in `?offset=N` names a partition of the
     /// file in front of the `?`; one with commas names the devices of one volume (`A,B`).
@@ -63,7 +66,7 @@ impl VolumeOptions {
     }
 
     /// The devices of a volume without those that missed commits, and those; none where they are to be refused.
-    fn put_stale_aside(&self, devices: Vec<Arc<dyn Device>>) -> (Vec<Arc<dyn Device>>, Vec<Arc<dyn Device>>) {
+    fn put_stale_aside(&self, devices: Devices) -> (Devices, Devices) {
         if self.read_only || !self.resync || devices.len() < 2 {
             return (devices, Vec::new());
         }

@@ -170,7 +170,7 @@ fn the_devices_of_a_mount_change_while_it_is_used() {
         ("device remove mnt 2", "needs 2 devices"),
         ("device remove mnt 7", "no device of this volume"),
         ("device add mnt tiny.img --size 1M", "space"),
-        ("device add mnt c.img", "in use"),
+        ("device add mnt c.img --force", "in use"),
         ("device resync mnt a.img", "superblock"),
         ("resize 7:max mnt", "no device 7"),
     ] {

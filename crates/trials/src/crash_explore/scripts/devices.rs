@@ -267,6 +267,13 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Writes to the changed volume, and promises that.
+    fn end(&self, volume: Volume, set: Set, random: &mut Random) -> Result<()> {
+        self.script.write(&volume, random)?;
+        self.promise(&volume, vec![set])?;
+        Ok(volume.close()?)
+    }
+
     fn change(&mut self, change: Change, random: &mut Random) -> Result<()> {
         let before = Set::of(&self.members);
         match change {
@@ -278,9 +285,8 @@ impl Run<'_> {
                 self.script.write(&volume, random)?;
                 self.promise(&volume, vec![before, after.clone()])?;
                 volume.add_device(&self.script.layout.part(self.device, new))?;
-                self.promise(&volume, vec![after])?;
-                self.script.write(&volume, random)?;
-                Ok(volume.close()?)
+                self.promise(&volume, vec![after.clone()])?;
+                self.end(volume, after, random)
             }
             Change::Remove => {
                 self.members.remove(0);
@@ -290,9 +296,8 @@ impl Run<'_> {
                 self.promise(&volume, vec![before, after.clone()])?;
                 let first = volume.devices().iter().map(|device| device.id.0).min().context("no device")?;
                 volume.remove_device(first, &mut |_| ControlFlow::Continue(()))?;
-                self.promise(&volume, vec![after])?;
-                self.script.write(&volume, random)?;
-                Ok(volume.close()?)
+                self.promise(&volume, vec![after.clone()])?;
+                self.end(volume, after, random)
             }
             Change::Replace => self.replace(before, random),
             Change::ReplaceMissing => {
@@ -338,9 +343,8 @@ impl Run<'_> {
         let target = self.script.layout.part(self.device, new);
         let report = volume.replace_device(old, target, &mut |_| ControlFlow::Continue(()))?;
         ensure!(report.lost.is_empty(), "{report:?}");
-        self.promise(&volume, vec![after])?;
-        self.script.write(&volume, random)?;
-        Ok(volume.close()?)
+        self.promise(&volume, vec![after.clone()])?;
+        self.end(volume, after, random)
     }
 
     fn resync(&self, whole: &Set, random: &mut Random) -> Result<()> {
@@ -355,8 +359,7 @@ impl Run<'_> {
         let target = self.script.layout.part(self.device, stale);
         volume.resync_device(target, &mut |_| ControlFlow::Continue(()))?;
         self.promise(&volume, vec![whole.clone()])?;
-        self.script.write(&volume, random)?;
-        Ok(volume.close()?)
+        self.end(volume, whole.clone(), random)
     }
 
     /// Makes the volume a seed, and a sprout of it.
@@ -376,9 +379,8 @@ impl Run<'_> {
         self.promise(&self.open(&seed)?, vec![seed.clone(), sprout.clone()])?;
         let target = self.script.layout.part(self.device, new);
         let volume = volume_options(self.script.form()).sprout(parts, target)?;
-        self.promise(&volume, vec![seed, sprout])?;
-        self.script.write(&volume, random)?;
-        Ok(volume.close()?)
+        self.promise(&volume, vec![seed, sprout.clone()])?;
+        self.end(volume, sprout, random)
     }
 }
 
