@@ -37,6 +37,12 @@ impl Store {
         if missing.is_empty() {
             return Ok(());
         }
+        // The blocks that are changed need space of the other kinds.
+        for kind in [SpaceKind::System, SpaceKind::Metadata] {
+            if !missing.iter().any(|(other, _)| *other == kind) {
+                self.load_group(kind)?;
+            }
+        }
         let _one = engine.space.lock_growth();
         self.change_chunks(|edit, trees| {
             let mut plans = Vec::new();

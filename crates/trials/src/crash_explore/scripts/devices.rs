@@ -9,11 +9,11 @@ use super::{Contents, contents, difference};
 use anyhow::{Context as _, Result, bail, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
-use btrfs::{BalanceSpec, MakeOptions, Volume};
+use btrfs::{BalanceSpec, Env, MakeOptions, Volume};
 use btrfs_check::{Pass, PassTable as _};
 use btrfs_crash::{Several, volume_options};
 use btrfs_pool::Profile;
-use crash_explorer::{Access, Form, Format, Promises, Random, Script};
+use crash_explorer::{Access, CLOCK, Form, Format, Promises, Random, Script};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -378,7 +378,9 @@ impl Run<'_> {
         let sprout = Set::of(&with_new);
         self.promise(&self.open(&seed)?, vec![seed.clone(), sprout.clone()])?;
         let target = self.script.layout.part(self.device, new);
-        let volume = volume_options(self.script.form()).sprout(parts, target)?;
+        // The UUIDs of the sprout are not those of the seed.
+        let options = volume_options(self.script.form()).env(Env::seeded(2, CLOCK));
+        let volume = options.sprout(parts, target)?;
         self.promise(&volume, vec![seed, sprout.clone()])?;
         self.end(volume, sprout, random)
     }
