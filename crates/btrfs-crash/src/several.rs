@@ -31,8 +31,8 @@ pub struct Several {
 }
 
 impl Several {
-    /// A device that is a part of `whole`, by its index, which may be beyond [`Self::count`]. Each flush of it is one of
-    /// the whole.
+    /// A device that is a part of `whole`, by its index, which may be beyond [`Self::count`]. Each flush of it is one
+    /// of the whole.
     #[must_use]
     pub fn part(&self, whole: &Arc<dyn Device>, index: usize) -> Arc<dyn Device> {
         Arc::new(Part {

@@ -1,8 +1,8 @@
 //! Keeps the devices of a pool, by id, with error counters. The pool owns them; its reads and writes go through them.
 //!
 //! Devices come and go while the pool is in use. An entry is never taken away, so that references to it stay valid: a
-//! device that left is marked, and another one comes behind it in the list. A device that failed is treated as a missing
-//! one from then on: what was written meanwhile is not on it.
+//! device that left is marked, and another one comes behind it in the list. A device that failed is treated as a
+//! missing one from then on: what was written meanwhile is not on it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

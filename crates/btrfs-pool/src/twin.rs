@@ -9,9 +9,10 @@
 //!                                                    -> end_twin: all is as before
 //! ```
 //!
-//! A device that a write or flush fails on is given up if each block group has a copy of everything on others. It counts
-//! as missing from then on: it misses writes, so it must not be read before it was brought up to date, and the caller
-//! ([`Pool::losses`]) has to commit before it promises anything, so that the device is recognised by its generation.
+//! A device that a write or flush fails on is given up if each block group has a copy of everything on others. It
+//! counts as missing from then on: it misses writes, so it must not be read before it was brought up to date, and the
+//! caller ([`Pool::losses`]) has to commit before it promises anything, so that the device is recognised by its
+//! generation.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -51,7 +52,7 @@ impl Twin {
     }
 }
 
-/// What a twin took the place of.
+/// The result of adopting a twin.
 #[derive(Clone, Debug)]
 pub struct Twinned {
     /// The device that was there before; `None` for a missing one.

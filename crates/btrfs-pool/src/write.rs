@@ -146,8 +146,8 @@ impl Pool {
     }
 
     /// Writes one copy only, for repair. Returns false without a write if its device is missing or a seed, if the chunk
-    /// has parity, or if it overlaps a superblock: no extent is ever allocated there, so the chunk is invalid, and the write would
-    /// destroy the superblock.
+    /// has parity, or if it overlaps a superblock: no extent is ever allocated there, so the chunk is invalid, and the
+    /// write would destroy the superblock.
     pub fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<bool> {
         let twin = self.twin.read();
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));

@@ -31,8 +31,8 @@ pub struct StoreOptions {
     pub too_short: TooShort,
     /// Each commit sends discards for the space it freed.
     pub discard: bool,
-    /// Block groups with parity, which are only read, do not keep the store from being written: they can be emptied, and
-    /// new groups have these profiles. Otherwise they do.
+    /// Block groups with parity, which are only read, do not keep the store from being written: they can be emptied,
+    /// and new groups have these profiles. Otherwise they do.
     pub leaves_parity: Option<NewProfiles>,
     /// Clock and randomness.
     pub env: Env,

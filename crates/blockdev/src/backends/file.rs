@@ -87,9 +87,9 @@ impl FileDevice {
         })
     }
 
-    /// A device over a file or block device that another process opened for writing, and locked, by this descriptor: the
-    /// lock goes on here. `name` is its name in messages; the device begins at `offset`. For a process that may not open
-    /// files. A block device is written through the page cache.
+    /// A device over a file or block device that another process opened for writing, and locked, by this descriptor:
+    /// the lock goes on here. `name` is its name in messages; the device begins at `offset`. For a process that may not
+    /// open files. A block device is written through the page cache.
     ///
     /// # Errors
     /// As [`Self::open`]; [`Error::ReadOnly`] for a descriptor that is open for reading alone.

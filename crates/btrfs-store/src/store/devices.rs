@@ -1,8 +1,8 @@
 //! Reports names, numbers and sizes of the store's devices. The crate `btrfs` calls it for the status of a volume,
 //! ioctls and shrinking.
 //!
-//! Sizes include chunks that the running transaction made. Errors of devices are counted in memory, and each commit adds
-//! them to the items that the kernel keeps them in.
+//! Sizes include chunks that the running transaction made. Errors of devices are counted in memory, and each commit
+//! adds them to the items that the kernel keeps them in.
 
 use btrfs_disk::{DevId, Uuid};
 use btrfs_pool::{DeviceCounts, PoolDevice};

@@ -203,8 +203,8 @@ impl Store {
         Ok(())
     }
 
-    /// Notes the missing devices, of which `losses` have failed, in the running transaction: its commit makes the others
-    /// newer than them.
+    /// Notes the missing devices, of which `losses` have failed, in the running transaction: its commit makes the
+    /// others newer than them.
     pub(super) fn note_losses(&self, losses: u64) -> Result<()> {
         let engine = &self.0;
         let devices = engine.pool().devices().iter();

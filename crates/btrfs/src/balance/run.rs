@@ -54,9 +54,9 @@ impl Running {
     /// Begins a balance with steps of this pace: writes its item.
     ///
     /// # Errors
-    /// `Busy` while another command moves block groups or changes devices; `Exists` where another has not ended; `FewerCopies` for a conversion to one metadata copy without `force`;
-    /// `FewDevices` for a profile that needs more devices;
-    /// `InvalidArgument` for mixed groups whose uses differ; `ReadOnly`. Damage, I/O.
+    /// `Busy` while another command moves block groups or changes devices; `Exists` where another has not ended;
+    /// `FewerCopies` for a conversion to one metadata copy without `force`; `FewDevices` for a profile that needs more
+    /// devices; `InvalidArgument` for mixed groups whose uses differ; `ReadOnly`. Damage, I/O.
     pub(crate) fn begin(names: &Namespace, spec: BalanceSpec, pace: Pace) -> Result<Self> {
         let core = &*names.core;
         check_writable(core)?;

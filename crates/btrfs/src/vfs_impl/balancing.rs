@@ -140,8 +140,8 @@ impl BtrfsFs {
     /// Changes the size of the volume, by that of its default device, or of a device: `ID:SIZE`.
     ///
     /// # Errors
-    /// `InvalidArgument` for an invalid size, `NotFound` for an unknown device, `Busy` where a balance or another change of the size is running; as
-    /// [`vfs::Volume::resize`].
+    /// `InvalidArgument` for an invalid size, `NotFound` for an unknown device, `Busy` where a balance or another
+    /// change of the size is running; as [`vfs::Volume::resize`].
     pub(super) fn order_resize(&self, order: &[u8]) -> Result<()> {
         let text = std::str::from_utf8(order).map_err(|_| CallerError::InvalidArgument)?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| CallerError::InvalidArgument);

@@ -154,12 +154,12 @@ impl Volume {
         })
     }
 
-    /// Sets the size of a device, and of its image file; data beyond the new end is moved before it or to other devices.
-    /// Returns the new size.
+    /// Sets the size of a device, and of its image file; data beyond the new end is moved before it or to other
+    /// devices. Returns the new size.
     ///
     /// # Errors
-    /// `NotFound` for a device that the volume does not have; `Busy` during another such change; `NoSpace`, and the size
-    /// stays, where there is not enough room for that data; as [`vfs::Volume::resize`].
+    /// `NotFound` for a device that the volume does not have; `Busy` during another such change; `NoSpace`, and the
+    /// size stays, where there is not enough room for that data; as [`vfs::Volume::resize`].
     pub fn resize_device(&self, id: u64, size: Size) -> Result<u64> {
         let _reshaping = self.begin_reshaping()?;
         Ok(self.open.resize_device(DevId(id), size)?)
@@ -171,8 +171,8 @@ impl Volume {
         self.core().data.stale_count()
     }
 
-    /// Brings the next device up to date that was put aside when the volume was opened; `None` where none is left. After
-    /// a failure the device stays missing, as it was.
+    /// Brings the next device up to date that was put aside when the volume was opened; `None` where none is left.
+    /// After a failure the device stays missing, as it was.
     ///
     /// # Errors
     /// As [`Self::resync_device`].

@@ -120,8 +120,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Whether some devices of a volume may be missing. Data without a copy on the other devices cannot be read, and the
-    /// volume cannot be written if there is any. The kernel's name is `degraded`.
+    /// Whether some devices of a volume may be missing. Data without a copy on the other devices cannot be read, and
+    /// the volume cannot be written if there is any. The kernel's name is `degraded`.
     #[must_use]
     pub fn degraded(mut self, degraded: bool) -> Self {
         self.degraded = degraded;

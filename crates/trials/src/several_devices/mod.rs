@@ -5,8 +5,8 @@
 //! contents of as many devices overwritten. Each walk has to equal the kernel's. A check of all data must find no
 //! error, a rescue and a mount must show the same contents, and reading must not change a byte of the devices. Then
 //! Spinney and the kernel write in turns ([`writing`]), and the devices change while Spinney has the volume mounted
-//! ([`mounting`]). For volumes with parity, Spinney must refuse to write, a scrub must find no wrong parity, and a balance
-//! converts them. The last part tests seeds ([`sprouts`]).
+//! ([`mounting`]). For volumes with parity, Spinney must refuse to write, a scrub must find no wrong parity, and a
+//! balance converts them. The last part tests seeds ([`sprouts`]).
 //!
 //! Needs root, without which it is skipped, and a built `spinney` program. Called by `cargo trials several-devices`.
 

@@ -37,7 +37,7 @@ impl Ranges {
     }
 }
 
-/// What may be out of date on a member.
+/// Ranges that may be out of date on a member.
 #[derive(Debug, Default)]
 pub(super) struct Outdated {
     blocks: Ranges,

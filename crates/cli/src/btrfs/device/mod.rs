@@ -36,8 +36,8 @@ const MISSING: &str = "missing";
 
 /// List, add, remove and replace the devices of a volume
 ///
-/// IMAGE names the devices of the volume: A,B; or it is a directory of a mount, which stays in use meanwhile. A device is
-/// named by its path, by its number, or `missing` if one is missing.
+/// IMAGE names the devices of the volume: A,B; or it is a directory of a mount, which stays in use meanwhile. A device
+/// is named by its path, by its number, or `missing` if one is missing.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",

@@ -1,8 +1,8 @@
 //! Changes the devices of a mounted volume in its server, for a client. Called by `jobs`.
 //!
-//! The words of a job are its name, the number of a device if it is about one, and the name of the file whose descriptor
-//! comes through the stream. The report goes back through the stream, as JSON. A client that is gone asks no more for
-//! the change: it is given up, and all is as before, but for block groups that were moved.
+//! The words of a job are its name, the number of a device if it is about one, and the name of the file whose
+//! descriptor comes through the stream. The report goes back through the stream, as JSON. A client that is gone asks no
+//! more for the change: it is given up, and all is as before, but for block groups that were moved.
 
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -129,7 +129,7 @@ fn receive(stream: &UnixStream, name: &str) -> Result<Arc<dyn Device>> {
 }
 
 fn tell(mut stream: &UnixStream, report: &impl Serialize) -> Result<()> {
-    // What was done stays done, also for a client that is gone.
+    // The change stays made, also for a client that is gone.
     let _ = stream.write_all(&serde_json::to_vec(report)?);
     Ok(())
 }

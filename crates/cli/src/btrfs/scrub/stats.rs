@@ -1,5 +1,5 @@
-//! Shows or resets the devices' error counters: `spinney device stats`, or `scrub stats`. Called by `device` and `scrub`,
-//! and by `jobs` in the server of a mount.
+//! Shows or resets the devices' error counters: `spinney device stats`, or `scrub stats`. Called by `device` and
+//! `scrub`, and by `jobs` in the server of a mount.
 
 use std::io::Write as _;
 

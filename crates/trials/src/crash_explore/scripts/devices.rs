@@ -223,7 +223,7 @@ fn is_refusal(error: &anyhow::Error) -> bool {
     })
 }
 
-/// What was promised and is not there: each path has its contents of either stage, or is what the test itself wrote.
+/// A promised path that is not there: each path has its contents of either stage, or is what the test itself wrote.
 fn lost(found: &Contents, now: &Contents, next: &Contents) -> Option<String> {
     for (path, facts) in now {
         let there = found.get(path);

@@ -1,7 +1,8 @@
 //! Explores power cuts of scripts: operations on subvolumes, interrupted at every moment.
 //!
 //! They choose the default subvolume (`default`), receive streams (`receipt`), delete in steps (`cleaning`), and
-//! change devices (`devices`): the language of workloads lacks these, since not every format has them. The seed and its number determine each script.
+//! change devices (`devices`): the language of workloads lacks these, since not every format has them. The seed and its
+//! number determine each script.
 //!
 //! Failure: a script that cannot be run. Wrong states are in the report. Called by `crash_explore`.
 
