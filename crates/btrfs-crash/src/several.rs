@@ -31,6 +31,24 @@ pub struct Several {
 }
 
 impl Several {
+    /// A device that is a part of `whole`, by its index, which may be beyond [`Self::count`]. Each flush of it is one
+    /// of the whole.
+    #[must_use]
+    pub fn part(&self, whole: &Arc<dyn Device>, index: usize) -> Arc<dyn Device> {
+        Arc::new(Part {
+            whole: Arc::clone(whole),
+            name: format!("device {index}"),
+            start: start_of(index),
+            flushes: true,
+        })
+    }
+
+    /// Bytes of so many devices.
+    #[must_use]
+    pub fn bytes_of(&self, count: usize) -> u64 {
+        start_of(count)
+    }
+
     /// The devices that are parts of `whole`, without the lost one.
     fn parts(&self, whole: &Arc<dyn Device>, lost: Option<usize>) -> Vec<Arc<dyn Device>> {
         let kept: Vec<usize> = (0..self.count).filter(|index| Some(*index) != lost).collect();

@@ -1,7 +1,11 @@
 //! Keeps the devices of a pool, by id, with error counters. The pool owns them; its reads and writes go through them.
+//!
+//! Devices come and go while the pool is in use. An entry is never taken away, so that references to it stay valid: a
+//! device that left is marked, and another one comes behind it in the list. A device that failed is treated as a
+//! missing one from then on: what was written meanwhile is not on it.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use blockdev::{Device, Op};
@@ -16,10 +20,15 @@ pub struct PoolDevice {
     device: Arc<dyn Device>,
     /// Bytes that the file system uses; the device may be larger.
     total_bytes: AtomicU64,
-    is_missing: bool,
+    /// It was not given, or failed since.
+    is_missing: AtomicBool,
+    /// It is no member any more.
+    has_left: AtomicBool,
     /// The file system that a seed of this one is.
     seed_fsid: Option<Uuid>,
     counts: Counts,
+    /// Those of them that are kept on disk.
+    saved: Counts,
 }
 
 impl PoolDevice {
@@ -27,7 +36,17 @@ impl PoolDevice {
     #[must_use]
     pub fn new(id: DevId, uuid: Uuid, device: Arc<dyn Device>, total_bytes: u64) -> Self {
         let total_bytes = AtomicU64::new(total_bytes);
-        Self { id, uuid, device, total_bytes, is_missing: false, seed_fsid: None, counts: Counts::default() }
+        Self {
+            id,
+            uuid,
+            device,
+            total_bytes,
+            is_missing: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
+            seed_fsid: None,
+            counts: Counts::default(),
+            saved: Counts::default(),
+        }
     }
 
     /// The same, as a seed: the only device, or one of those, of the file system `fsid`.
@@ -45,25 +64,49 @@ impl PoolDevice {
     /// True for a device that this file system writes to: it is there, and no seed.
     #[must_use]
     pub fn is_written(&self) -> bool {
-        !self.is_missing && self.seed_fsid.is_none()
+        !self.is_missing() && self.seed_fsid.is_none()
     }
 
     /// A missing device with id `id`: every request to it fails.
     #[must_use]
     pub(super) fn missing(id: DevId, uuid: Uuid, total_bytes: u64) -> Self {
-        let device = Arc::new(Missing { name: format!("device {id} (missing)"), size_bytes: total_bytes });
-        Self { is_missing: true, ..Self::new(id, uuid, device, total_bytes) }
+        let device = Arc::new(Missing::of(id, total_bytes));
+        Self { is_missing: AtomicBool::new(true), ..Self::new(id, uuid, device, total_bytes) }
     }
 
-    /// True for a missing device.
+    /// True for a missing device, and for one that failed.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        self.is_missing
+        self.is_missing.load(Ordering::Acquire)
+    }
+
+    /// Has it count as missing from now on: a write to it failed, so its contents are out of date.
+    pub(super) fn fail(&self) {
+        self.is_missing.store(true, Ordering::Release);
+        // It may be opened again, to be brought up to date.
+        self.device.let_go();
+    }
+
+    /// Takes it out of the set. Requests that have begun continue.
+    pub(super) fn leave(&self) {
+        self.has_left.store(true, Ordering::Release);
+    }
+
+    fn is_member(&self) -> bool {
+        !self.has_left.load(Ordering::Acquire)
+    }
+
+    /// Fills `buf` from `offset`.
+    pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockdev::Result<()> {
+        if self.is_missing() {
+            return Missing::of(self.id, self.total_bytes()).refuse(Op::Read, offset, buf.len());
+        }
+        self.device.read_at(offset, buf).inspect_err(|_| self.count(Event::ReadError))
     }
 
     /// Makes all writes that returned before this call durable.
     pub(super) fn flush(&self) -> blockdev::Result<()> {
-        self.device.flush().inspect_err(|_| self.count(Event::WriteError))
+        self.device.flush().inspect_err(|_| self.count(Event::FlushError))
     }
 
     /// Its number.
@@ -98,18 +141,34 @@ impl PoolDevice {
     /// Errors and repairs since the pool was opened.
     #[must_use]
     pub fn counts(&self) -> DeviceCounts {
-        DeviceCounts {
-            read_errors: self.counts.read_errors.load(Ordering::Relaxed),
-            write_errors: self.counts.write_errors.load(Ordering::Relaxed),
-            corruptions: self.counts.corruptions.load(Ordering::Relaxed),
-            repairs: self.counts.repairs.load(Ordering::Relaxed),
-        }
+        self.counts.get()
+    }
+
+    /// True if errors were counted since [`Self::take_unsaved`].
+    #[must_use]
+    pub fn has_unsaved(&self) -> bool {
+        self.counts.get() != self.saved.get()
+    }
+
+    /// The errors counted since the last call, to be kept on disk.
+    #[must_use]
+    pub fn take_unsaved(&self) -> DeviceCounts {
+        let now = self.counts.get();
+        let fresh = now.since(&self.saved.get());
+        self.saved.add(&fresh);
+        fresh
+    }
+
+    /// Counts errors that were found otherwise than by the pool.
+    pub fn add_counts(&self, found: &DeviceCounts) {
+        self.counts.add(found);
     }
 
     pub(super) fn count(&self, event: Event) {
         let counter = match event {
             Event::ReadError => &self.counts.read_errors,
             Event::WriteError => &self.counts.write_errors,
+            Event::FlushError => &self.counts.flush_errors,
             Event::Corruption => &self.counts.corruptions,
             Event::Repair => &self.counts.repairs,
         };
@@ -124,8 +183,12 @@ pub struct DeviceCounts {
     pub read_errors: u64,
     /// Failed writes.
     pub write_errors: u64,
+    /// Failed flushes.
+    pub flush_errors: u64,
     /// Blocks or sectors that were readable but failed verification.
     pub corruptions: u64,
+    /// Tree blocks of another generation than expected.
+    pub generation_errors: u64,
     /// Bad copies overwritten with good bytes.
     pub repairs: u64,
 }
@@ -135,6 +198,7 @@ pub struct DeviceCounts {
 pub(super) enum Event {
     ReadError,
     WriteError,
+    FlushError,
     Corruption,
     Repair,
 }
@@ -143,8 +207,50 @@ pub(super) enum Event {
 struct Counts {
     read_errors: AtomicU64,
     write_errors: AtomicU64,
+    flush_errors: AtomicU64,
     corruptions: AtomicU64,
+    generation_errors: AtomicU64,
     repairs: AtomicU64,
+}
+
+impl DeviceCounts {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            read_errors: self.read_errors.saturating_sub(earlier.read_errors),
+            write_errors: self.write_errors.saturating_sub(earlier.write_errors),
+            flush_errors: self.flush_errors.saturating_sub(earlier.flush_errors),
+            corruptions: self.corruptions.saturating_sub(earlier.corruptions),
+            generation_errors: self.generation_errors.saturating_sub(earlier.generation_errors),
+            repairs: self.repairs.saturating_sub(earlier.repairs),
+        }
+    }
+}
+
+impl Counts {
+    fn get(&self) -> DeviceCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DeviceCounts {
+            read_errors: get(&self.read_errors),
+            write_errors: get(&self.write_errors),
+            flush_errors: get(&self.flush_errors),
+            corruptions: get(&self.corruptions),
+            generation_errors: get(&self.generation_errors),
+            repairs: get(&self.repairs),
+        }
+    }
+
+    fn add(&self, more: &DeviceCounts) {
+        for (counter, more) in [
+            (&self.read_errors, more.read_errors),
+            (&self.write_errors, more.write_errors),
+            (&self.flush_errors, more.flush_errors),
+            (&self.corruptions, more.corruptions),
+            (&self.generation_errors, more.generation_errors),
+            (&self.repairs, more.repairs),
+        ] {
+            counter.fetch_add(more, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A placeholder for a missing device: every request to it fails.
@@ -155,6 +261,10 @@ struct Missing {
 }
 
 impl Missing {
+    fn of(id: DevId, size_bytes: u64) -> Self {
+        Self { name: format!("device {id} (missing)"), size_bytes }
+    }
+
     fn refuse(&self, op: Op, offset: u64, len: usize) -> blockdev::Result<()> {
         let reason = io::Error::new(io::ErrorKind::NotConnected, "it is missing");
         Err(blockdev::Error::io(op, &self.name, offset, to_u64(len), reason))
@@ -202,13 +312,19 @@ pub struct Devices {
     first: Vec<PoolDevice>,
     /// Other missing devices of the chunk tree.
     missing: OnceLock<Vec<PoolDevice>>,
+    /// Devices that came later.
+    later: Later,
 }
+
+/// A list that grows while it is read.
+#[derive(Debug, Default)]
+struct Later(OnceLock<Box<(PoolDevice, Later)>>);
 
 impl Devices {
     /// A set of devices with distinct ids.
     #[must_use]
     pub fn new(devices: Vec<PoolDevice>) -> Self {
-        Self { first: devices, missing: OnceLock::new() }
+        Self { first: devices, missing: OnceLock::new(), later: Later::default() }
     }
 
     /// Adds missing devices, once per pool.
@@ -217,26 +333,82 @@ impl Devices {
         let _ = self.missing.set(missing);
     }
 
+    /// Adds a device to a pool that is in use.
+    pub(super) fn add(&self, device: PoolDevice) {
+        let (mut place, mut link) = (&self.later, Box::new((device, Later::default())));
+        while let Err(refused) = place.0.set(link) {
+            link = refused;
+            match place.0.get() {
+                Some(taken) => place = &taken.1,
+                None => return,
+            }
+        }
+    }
+
     /// The device with this number.
     #[must_use]
     pub fn get(&self, id: DevId) -> Option<&PoolDevice> {
         self.iter().find(|device| device.id == id)
     }
 
+    /// The device with this number, also one that left: a request that began before may still name it.
+    pub(super) fn get_any(&self, id: DevId) -> Option<&PoolDevice> {
+        self.get(id).or_else(|| self.all().find(|device| device.id == id))
+    }
+
+    /// The highest number that a device has, or had.
+    #[must_use]
+    pub fn last_id(&self) -> DevId {
+        self.all().map(PoolDevice::id).max().unwrap_or_default()
+    }
+
     /// All devices.
     pub fn iter(&self) -> Iter<'_> {
-        self.first.iter().chain(self.missing.get().into_iter().flatten())
+        Iter(self.all())
     }
 
     /// The devices that are present.
     pub fn present(&self) -> impl Iterator<Item = &PoolDevice> {
-        self.iter().filter(|device| !device.is_missing)
+        self.iter().filter(|device| !device.is_missing())
+    }
+
+    /// Also those that left.
+    fn all(&self) -> All<'_> {
+        All { first: self.first.iter(), missing: self.missing.get().map(|missing| missing.iter()), later: &self.later }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct All<'a> {
+    first: std::slice::Iter<'a, PoolDevice>,
+    missing: Option<std::slice::Iter<'a, PoolDevice>>,
+    later: &'a Later,
+}
+
+impl<'a> Iterator for All<'a> {
+    type Item = &'a PoolDevice;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(next) = self.first.next().or_else(|| self.missing.as_mut()?.next()) {
+            return Some(next);
+        }
+        let (device, later) = &**self.later.0.get()?;
+        self.later = later;
+        Some(device)
     }
 }
 
 /// Iterator over the devices of a pool.
-pub type Iter<'a> =
-    std::iter::Chain<std::slice::Iter<'a, PoolDevice>, std::iter::Flatten<std::option::IntoIter<&'a Vec<PoolDevice>>>>;
+#[derive(Debug, Clone)]
+pub struct Iter<'a>(All<'a>);
+
+impl<'a> Iterator for Iter<'a> {
+    type Item = &'a PoolDevice;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.find(|device| device.is_member())
+    }
+}
 
 impl<'a> IntoIterator for &'a Devices {
     type Item = &'a PoolDevice;

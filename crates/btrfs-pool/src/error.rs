@@ -130,6 +130,16 @@ pub enum MemberError {
         /// The last commit of that device.
         newest: Generation,
     },
+    /// A device that was to be brought up to date missed no commit.
+    ///
+    /// To do: give the device together with the others.
+    #[error("{device} (device {id}) missed no commit")]
+    Current {
+        /// Name of the device.
+        device: String,
+        /// Its id.
+        id: DevId,
+    },
     /// Two devices were each written without the other.
     ///
     /// To do: choose the side to keep, and give its devices alone (`-o degraded`); overwrite the other ones before they

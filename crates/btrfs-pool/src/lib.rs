@@ -36,10 +36,12 @@ pub mod plan;
 pub mod profile;
 mod read;
 pub mod supers;
+mod twin;
 pub mod workers;
 mod write;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use blockdev::Device;
 use btrfs_disk::convert::{to_u64, usize_from};
@@ -48,6 +50,9 @@ use btrfs_disk::items::DevItem;
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::{At, Corrupt, Detail, DevId, Logical, Uuid};
 use codec::ChecksumType;
+
+use locks::{Rank, RwLock};
+use twin::Twin;
 
 pub use chunk::{Chunk, Stripe};
 pub use chunk_map::ChunkMap;
@@ -58,6 +63,7 @@ pub use plan::{Part, Purpose};
 pub use profile::Profile;
 pub use read::{BlockCheck, Expect, check_sector};
 pub use supers::{FsSuper, Intent};
+pub use twin::Twinned;
 pub use workers::Workers;
 pub use write::DataRun;
 
@@ -82,11 +88,19 @@ pub struct Opening {
     pub copy: Option<usize>,
     /// Handling of a device that is shorter than its device item.
     pub too_short: TooShort,
+    /// Chunks with parity are accepted in a writable pool, too. They are not written.
+    pub leaves_parity: bool,
 }
 
 impl Default for Opening {
     fn default() -> Self {
-        Self { access: Intent::ReadOnly, mode: Mode::Strict, copy: None, too_short: TooShort::Refused }
+        Self {
+            access: Intent::ReadOnly,
+            mode: Mode::Strict,
+            copy: None,
+            too_short: TooShort::Refused,
+            leaves_parity: false,
+        }
     }
 }
 
@@ -101,6 +115,11 @@ pub struct Pool {
     /// Members one generation behind, and the error for each that was absent at the last commit.
     lagging: Vec<(DevId, MemberError)>,
     workers: Arc<Workers>,
+    /// The device that gets what another one gets, if there is one.
+    twin: RwLock<Option<Twin>>,
+    /// Devices that failed since the pool was opened.
+    losses: AtomicU64,
+    leaves_parity: bool,
 }
 
 /// Sizes and checksum type of a file system; fixed at creation.
@@ -177,7 +196,8 @@ impl Pool {
             csum_type: superblock.csum_type(),
         };
         let (devices, chunks, mode) = (Devices::new(devices), ChunkMap::new(), how.mode);
-        let pool = Self { devices, chunks, layout, access: how.access, mode, lagging: Vec::new(), workers };
+        let pool = Self::with(devices, chunks, layout, (how.access, mode), workers);
+        let pool = Self { leaves_parity: how.leaves_parity, ..pool };
         pool.add_system_chunks(superblock)?;
         Ok(pool)
     }
@@ -331,7 +351,18 @@ impl Pool {
     pub fn create(devices: Vec<PoolDevice>, layout: Layout, workers: Arc<Workers>) -> Self {
         let (devices, chunks) = (Devices::new(devices), ChunkMap::new());
         let (access, mode) = (Intent::ReadWrite, Mode::Strict);
-        Self { devices, chunks, layout, access, mode, lagging: Vec::new(), workers }
+        Self::with(devices, chunks, layout, (access, mode), workers)
+    }
+
+    fn with(
+        devices: Devices,
+        chunks: ChunkMap,
+        layout: Layout,
+        (access, mode): (Intent, Mode),
+        workers: Arc<Workers>,
+    ) -> Self {
+        let (twin, losses) = (RwLock::new(Rank::Writes, None), AtomicU64::new(0));
+        Self { devices, chunks, layout, access, mode, lagging: Vec::new(), workers, twin, losses, leaves_parity: false }
     }
 
     /// Adds a chunk; an existing equal one is ignored.
@@ -339,7 +370,7 @@ impl Pool {
     /// # Errors
     /// `Corrupt` if it contradicts other chunks or its devices; `Unsupported` for parity in a writable pool.
     pub fn add_chunk(&self, chunk: Chunk) -> Result<()> {
-        if self.is_writable() && chunk.is_parity() {
+        if self.is_writable() && chunk.is_parity() && !self.leaves_parity {
             let what = format!("writing with {} block groups (reading is possible)", chunk.profile());
             return Err(Error::unsupported(what));
         }
@@ -432,7 +463,13 @@ impl Pool {
     /// As [`Self::write_superblock`].
     pub fn write_primary_superblock(&self, superblock: &FsSuper) -> Result<()> {
         self.check_writable()?;
-        supers::write_primaries(&self.devices, superblock)
+        for device in supers::members(&self.devices, superblock) {
+            self.or_without(device, supers::write_primary(device, superblock))?;
+        }
+        for device in supers::members(&self.devices, superblock) {
+            self.or_without(device, device.flush().map_err(Error::from))?;
+        }
+        Ok(())
     }
 
     /// Writes the mirrors of a superblock whose primaries are written.
@@ -441,13 +478,15 @@ impl Pool {
     /// As [`Self::write_superblock`].
     pub fn write_superblock_mirrors(&self, superblock: &FsSuper) -> Result<()> {
         self.check_writable()?;
-        let mut members = supers::members(&self.devices, superblock);
-        members.try_for_each(|device| supers::write_mirrors(device, superblock))
+        for device in supers::members(&self.devices, superblock) {
+            self.or_without(device, supers::write_mirrors(device, superblock))?;
+        }
+        Ok(())
     }
 
     /// The device of a chunk's stripe.
     fn device(&self, id: DevId) -> &PoolDevice {
-        self.devices.get(id).expect("the chunk map refuses devices that the pool does not have")
+        self.devices.get_any(id).expect("the chunk map refuses devices that the pool does not have")
     }
 
     fn add_system_chunks(&self, superblock: &Superblock) -> Result<()> {

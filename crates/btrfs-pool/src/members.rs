@@ -271,6 +271,33 @@ impl Members {
     }
 }
 
+/// The superblock of a device that missed commits of a file system in use, which has the superblock `newest` now, on a
+/// device named `other` among others: it is to be brought up to date.
+///
+/// # Errors
+/// `Unreadable`, `Foreign`; `Split` for a device that was written apart; `Current` for one that missed no commit.
+pub fn read_behind(device: &dyn Device, newest: &Superblock, other: &str) -> Result<Superblock, MemberError> {
+    let name = || device.name().to_owned();
+    let superblock = supers::read(device, Intent::ReadOnly)
+        .map_err(|error| MemberError::Unreadable { device: name(), why: error.to_string() })?;
+    let (found, expected) = (superblock.fields().fsid, newest.fields().fsid);
+    if found != expected {
+        return Err(MemberError::Foreign { device: name(), found, other: other.to_owned(), expected });
+    }
+    let (id, generation) = (id_of(&superblock), superblock.generation());
+    let is_apart = match root_at(newest, generation) {
+        Some(root) => root != superblock.root().0,
+        None => generation > newest.generation(),
+    };
+    if is_apart {
+        return Err(MemberError::Split { device: name(), id, other: other.to_owned(), generation });
+    }
+    if generation == newest.generation() {
+        return Err(MemberError::Current { device: name(), id });
+    }
+    Ok(superblock)
+}
+
 /// The error for a member of another file system than the newest.
 fn foreign(member: &Member, (newest, superblock): (&Member, &Superblock)) -> Option<MemberError> {
     let (found, expected) = (member.superblock()?.fields().fsid, superblock.fields().fsid);

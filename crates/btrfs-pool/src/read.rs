@@ -165,9 +165,7 @@ impl Pool {
     }
 
     fn read_part(&self, part: &Part, buf: &mut [u8], tag: Tag) -> blockdev::Result<()> {
-        let device = self.device(part.device);
-        let read = tagged(tag, || device.device().read_at(part.device_offset, buf));
-        read.inspect_err(|_| device.count(Event::ReadError))
+        tagged(tag, || self.device(part.device).read_at(part.device_offset, buf))
     }
 }
 

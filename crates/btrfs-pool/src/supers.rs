@@ -278,18 +278,12 @@ pub(super) fn write_mirrors(device: &PoolDevice, superblock: &FsSuper) -> Result
     Ok(())
 }
 
-/// Writes the primary copy of each member, durable on return. The caller flushes before.
+/// Writes the primary copy of a member, durable with the next flush. The caller flushes before.
 ///
 /// # Errors
 /// As [`write_mirrors`].
-pub(super) fn write_primaries(devices: &Devices, superblock: &FsSuper) -> Result<()> {
-    for device in members(devices, superblock) {
-        write_copy(device, superblock, (0, SUPERBLOCK_OFFSET))?;
-    }
-    for device in members(devices, superblock) {
-        device.flush()?;
-    }
-    Ok(())
+pub(super) fn write_primary(device: &PoolDevice, superblock: &FsSuper) -> Result<()> {
+    write_copy(device, superblock, (0, SUPERBLOCK_OFFSET))
 }
 
 /// The devices that get the superblock: those that are there and that the file system has.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use blockdev::queue::{self, Failed, WriteRequest};
-use blockdev::{Kind, Tag, Write};
+use blockdev::{Device, Kind, Tag, Write};
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::superblock::{MIRRORS_MAX, SUPERBLOCK_SIZE, mirror_offset};
 use btrfs_disk::{DevId, Logical, TreeId, node};
@@ -25,6 +25,7 @@ use super::chunk::Chunk;
 use super::devices::Event;
 use super::plan::{Part, Purpose, plan};
 use super::read::range_of;
+use super::twin::Twin;
 use crate::error::{Error, Result};
 
 /// Bytes of a sparse device's free space that data writes leave for commits; less for small devices.
@@ -55,14 +56,19 @@ impl Pool {
     /// The first device error; `Corrupt` if a range is not inside one chunk (then nothing was written).
     pub fn write(&self, runs: &[DataRun<'_>]) -> Result<()> {
         self.check_writable()?;
+        let find = |run: &DataRun<'_>| self.chunks().lookup(run.at, run.len());
+        let chunks = runs.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+        let twin = self.twin.read();
         let mut whole: BTreeMap<DevId, Vec<Write<'_>>> = BTreeMap::new();
         let mut pieces = Vec::new();
-        for run in runs {
+        for (run, chunk) in runs.iter().zip(&chunks) {
             let len = run.len();
-            let chunk = self.chunks().lookup(run.at, len)?;
-            for part in self.writable(&chunk, run.at, len)? {
-                let device = self.device(part.device).device();
-                device.check_room(part.device_offset, part.len, spare_bytes(device.size_bytes()))?;
+            for part in self.writable(chunk, (run.at, len), &twin)? {
+                let device = self.device(part.device);
+                if device.is_written() {
+                    let device = device.device();
+                    device.check_room(part.device_offset, part.len, spare_bytes(device.size_bytes()))?;
+                }
                 if part.len == len {
                     let tag = Tag { kind: Kind::Data, mirror: part.mirror };
                     let write = Write { offset: part.device_offset, parts: run.parts, tag };
@@ -74,10 +80,10 @@ impl Pool {
         }
         let mut failed = Vec::new();
         for (id, writes) in whole {
-            failed.extend(self.answered(id, queue::submit(&**self.device(id).device(), &writes)));
+            failed.extend(self.on_each(id, &twin, |device| queue::submit(device, &writes)));
         }
-        failed.extend(self.submit(pieces));
-        first_of(failed)
+        failed.extend(self.submit(pieces, &twin));
+        self.settle(failed)
     }
 
     /// Number of data runs worth passing to [`Pool::write`] at once.
@@ -91,21 +97,25 @@ impl Pool {
     /// The first device error; `Corrupt` if a block is not inside one chunk (then nothing was written).
     pub fn write_blocks<'a>(&self, blocks: impl IntoIterator<Item = (Logical, &'a [u8])>) -> Result<()> {
         self.check_writable()?;
-        let mut pieces = Vec::new();
-        let mut chunk: Option<Arc<Chunk>> = None;
+        let mut found: Vec<(Arc<Chunk>, Logical, &[u8])> = Vec::new();
         for (at, bytes) in blocks {
             let len = to_u64(bytes.len());
-            let known = chunk.take().filter(|chunk| chunk.contains(at, len));
-            let found = match known {
-                Some(chunk) => chunk,
+            let known = found.last().filter(|(chunk, ..)| chunk.contains(at, len));
+            let chunk = match known {
+                Some((chunk, ..)) => Arc::clone(chunk),
                 None => self.chunks().lookup(at, len)?,
             };
-            for part in self.writable(&found, at, len)? {
+            found.push((chunk, at, bytes));
+        }
+        let twin = self.twin.read();
+        let mut pieces = Vec::new();
+        for (chunk, at, bytes) in found {
+            for part in self.writable(&chunk, (at, to_u64(bytes.len())), &twin)? {
                 pieces.push(Piece::new(&part, &bytes[range_of(&part)], kind_of(bytes)));
             }
-            chunk = Some(found);
         }
-        first_of(self.submit(pieces))
+        let failed = self.submit(pieces, &twin);
+        self.settle(failed)
     }
 
     /// Makes all writes that returned before this call durable, on all devices.
@@ -114,7 +124,7 @@ impl Pool {
     /// The first device error. The earlier writes may or may not be durable then.
     pub fn flush(&self) -> Result<()> {
         for device in self.devices().iter().filter(|device| device.is_written()) {
-            device.flush()?;
+            self.or_without(device, device.flush().map_err(Error::from))?;
         }
         Ok(())
     }
@@ -126,51 +136,90 @@ impl Pool {
     pub fn discard(&self, at: Logical, len: u64) -> Result<()> {
         self.check_writable()?;
         let chunk = self.chunks().lookup(at, len)?;
-        for part in self.writable(&chunk, at, len)? {
+        if chunk.is_parity() {
+            return Ok(());
+        }
+        for part in self.writable(&chunk, (at, len), &None)? {
             self.device(part.device).device().discard(part.device_offset, part.len)?;
         }
         Ok(())
     }
 
-    /// Writes one copy only, for repair. Returns false without a write if its device is missing or a seed, or if the
-    /// chunk overlaps a superblock: no extent is ever allocated there, so the chunk is invalid, and the write would
-    /// destroy the superblock.
+    /// Writes one copy only, for repair. Returns false without a write if its device is missing or a seed, if the chunk
+    /// has parity, or if it overlaps a superblock: no extent is ever allocated there, so the chunk is invalid, and the
+    /// write would destroy the superblock.
     pub fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<bool> {
+        let twin = self.twin.read();
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
         let is_written = |part: &Part| self.device(part.device).is_written();
-        if !plan.iter().all(is_written) || plan.iter().any(|part| is_on_superblock(part.device_offset, part.len)) {
+        if chunk.is_parity()
+            || !plan.iter().all(is_written)
+            || plan.iter().any(|part| is_on_superblock(part.device_offset, part.len))
+        {
             return Ok(false);
         }
-        first_of(self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], chunk.kind()))))?;
-        Ok(true)
+        let pieces = plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], chunk.kind()));
+        // A copy that cannot be mended is no reason to do without its device.
+        match self.submit(pieces, &twin).into_iter().next() {
+            Some((_, Failed { error, .. })) => Err(error.into()),
+            None => Ok(true),
+        }
     }
 
-    /// The parts of every copy on devices that are there. A pool that writes has at least one copy of each byte there
-    /// ([`Pool::loss_of`]), but for what a seed has.
+    /// The parts of every copy on devices that are written, or whose twin is. A pool that writes has at least one copy
+    /// of each byte there ([`Pool::loss_of`]), but for what a seed has.
     ///
     /// # Errors
     /// `ReadOnly` where no device would be written: a write that goes nowhere must not pass as done.
-    fn writable(&self, chunk: &Chunk, at: Logical, len: u64) -> Result<Vec<Part>> {
+    fn writable(&self, chunk: &Chunk, (at, len): (Logical, u64), twin: &Option<Twin>) -> Result<Vec<Part>> {
+        if chunk.is_parity() {
+            return Err(Error::unsupported(format!("writing to {} block groups", chunk.profile())));
+        }
         let mut parts = plan(chunk, at, len, Purpose::Write);
-        parts.retain(|part| self.device(part.device).is_written());
-        if parts.is_empty() && len > 0 { Err(Error::ReadOnly) } else { Ok(parts) }
+        let is_written = |part: &Part| self.device(part.device).is_written();
+        if len > 0 && !parts.iter().any(is_written) {
+            return Err(Error::ReadOnly);
+        }
+        parts.retain(|part| is_written(part) || twin_of(twin, part.device).is_some());
+        Ok(parts)
     }
 
     /// Queues the pieces of every device; returns the failures.
-    fn submit<'a>(&self, pieces: impl IntoIterator<Item = Piece<'a>>) -> Vec<Failed> {
+    fn submit<'a>(&self, pieces: impl IntoIterator<Item = Piece<'a>>, twin: &Option<Twin>) -> Vec<(DevId, Failed)> {
         let mut queues: BTreeMap<DevId, Vec<WriteRequest<'a>>> = BTreeMap::new();
         for Piece { device, request } in pieces {
             queues.entry(device).or_default().push(request);
         }
-        let write =
-            |(id, mut requests)| self.answered(id, queue::write_all(&**self.device(id).device(), &mut requests));
-        queues.into_iter().flat_map(write).collect()
+        let mut failed = Vec::new();
+        for (id, mut requests) in queues {
+            failed.extend(self.on_each(id, twin, |device| queue::write_all(device, &mut requests)));
+        }
+        failed
     }
 
-    /// Counts the failed writes of a device.
-    fn answered(&self, id: DevId, failed: Vec<Failed>) -> Vec<Failed> {
-        failed.iter().for_each(|_| self.device(id).count(Event::WriteError));
-        failed
+    /// Writes to a device and to its twin; counts and returns the failures of the device.
+    fn on_each(
+        &self,
+        id: DevId,
+        twin: &Option<Twin>,
+        mut write: impl FnMut(&dyn Device) -> Vec<Failed>,
+    ) -> Vec<(DevId, Failed)> {
+        if let Some(twin) = twin_of(twin, id) {
+            twin.note(write(&**twin.device()));
+        }
+        let device = self.device(id);
+        let failed = if device.is_written() { write(&**device.device()) } else { Vec::new() };
+        failed.iter().for_each(|_| device.count(Event::WriteError));
+        failed.into_iter().map(|failed| (id, failed)).collect()
+    }
+
+    /// A batch is complete if all copies of all of it are written, but for those on devices that the volume can do
+    /// without.
+    fn settle(&self, failed: Vec<(DevId, Failed)>) -> Result<()> {
+        for (id, Failed { error, .. }) in failed {
+            self.or_without(self.device(id), Err(error.into()))?;
+        }
+        Ok(())
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {
@@ -178,12 +227,9 @@ impl Pool {
     }
 }
 
-/// A batch is complete only if all copies of all of it are written.
-fn first_of(failed: Vec<Failed>) -> Result<()> {
-    match failed.into_iter().next() {
-        Some(Failed { error, .. }) => Err(error.into()),
-        None => Ok(()),
-    }
+/// The twin of a device.
+fn twin_of(twin: &Option<Twin>, id: DevId) -> Option<&Twin> {
+    twin.as_ref().filter(|twin| twin.id() == id)
 }
 
 /// The kind of a tree block: a log, by its header, or another tree.

@@ -31,13 +31,13 @@ pub use extent::{CsumRange, DataHolder, RefChange};
 pub use host::Env;
 pub use log::{FoundLog, LogEdit, LogJoin, LogSync, LogTicket};
 pub use make::MakeOptions;
-pub use options::StoreOptions;
+pub use options::{NewProfiles, StoreOptions};
 pub use quota::{QgroupReport, QuotaReport};
 pub use relocate::Emptying;
 pub use space::{ProfileSpace, Reservation, SpaceReport};
 pub use store::{
     BadSuperblock, BadUnit, Copied, DataExtent, DeviceState, Expect, Fate, GroupState, Hint, Moved, Need, QuotaChange,
-    QuotaKind, Rebuild, RebuildStep, Scrub, ScrubStep, Sizes, Store, view::HeldState,
+    QuotaKind, Rebuild, RebuildStep, Scrub, ScrubStep, Sizes, Still, Store, view::HeldState,
 };
 pub use tree::{Compare, Difference, EditItem, Scan, Tree};
 pub use txn::{DropProgress, Txn};

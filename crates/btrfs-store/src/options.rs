@@ -1,6 +1,7 @@
 //! Defines the options of opening a store. The crate `btrfs` passes them to `Store::open`.
 
 use btrfs_disk::Generation;
+use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_pool::{Mode, TooShort};
 
 use crate::Env;
@@ -30,8 +31,22 @@ pub struct StoreOptions {
     pub too_short: TooShort,
     /// Each commit sends discards for the space it freed.
     pub discard: bool,
+    /// Block groups with parity, which are only read, do not keep the store from being written: they can be emptied,
+    /// and new groups have these profiles. Otherwise they do.
+    pub leaves_parity: Option<NewProfiles>,
     /// Clock and randomness.
     pub env: Env,
+}
+
+/// The profile of new block groups of each kind, without the bit of the kind; `None` where a kind keeps what it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewProfiles {
+    /// Of data.
+    pub data: Option<BlockGroupFlags>,
+    /// Of tree blocks.
+    pub metadata: Option<BlockGroupFlags>,
+    /// Of the chunk tree.
+    pub system: Option<BlockGroupFlags>,
 }
 
 impl Default for StoreOptions {
@@ -47,6 +62,7 @@ impl Default for StoreOptions {
             mode: Mode::Strict,
             too_short: TooShort::Refused,
             discard: false,
+            leaves_parity: None,
             env: Env::system(),
         }
     }

@@ -42,7 +42,7 @@ pub use codec::verity::{Algorithm as VerityAlgorithm, TreeOptions};
 pub use error::{CallerError, Error, MemberError, Result};
 pub use file::SharedExtent;
 pub use inode::Compression;
-pub use open_volume::{FileSharing, GroupUsage, NotQuotas, QuotaPage, SpaceUsage};
+pub use open_volume::{DeviceShare, DeviceUsage, FileSharing, GroupUsage, NotQuotas, QuotaPage, SpaceUsage};
 pub use scrub::{DeviceErrors, LostRange, ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind};
 pub use send::{Change, ChangeKind, Named, SendError, SendOptions};
 pub use subvol::{Received, SubvolumeInfo};

@@ -126,9 +126,9 @@ fn rot_on_one_copy_is_mended_and_none_is_misjudged() {
     check(image.path());
     let volume = Volume::open(image.path()).unwrap();
     assert_eq!(all(&volume), before);
-    let errors = volume.reset_device_errors().unwrap();
+    let errors = volume.reset_device_errors().unwrap()[0];
     assert_eq!(errors.corruption + errors.generation, mended.progress.mended);
-    assert_eq!(volume.device_errors().unwrap().corruption, 0);
+    assert_eq!(volume.device_errors().unwrap()[0].corruption, 0);
     volume.close().unwrap();
     check(image.path());
 }

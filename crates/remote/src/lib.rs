@@ -41,4 +41,4 @@ pub use jobs::{JobFailure, JobKind, Jobs};
 pub use serve::Host;
 pub use streams::STREAMS_MAX;
 pub use watch::Watch;
-pub use wire::receive_hello;
+pub use wire::{receive_descriptor, receive_hello, send_descriptor};

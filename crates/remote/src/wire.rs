@@ -578,6 +578,23 @@ fn receive_with(stream: &UnixStream, bytes: &mut [u8]) -> io::Result<Option<(usi
     Ok((count > 0).then_some((count, descriptor)))
 }
 
+/// Sends a descriptor through the stream of a job ([`receive_descriptor`]).
+///
+/// # Errors
+/// The stream's.
+pub fn send_descriptor(stream: &UnixStream, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    send_with(stream, &[0], descriptor)
+}
+
+/// Receives a descriptor through the stream of a job.
+///
+/// # Errors
+/// `InvalidData` where none came; the stream's.
+pub fn receive_descriptor(stream: &UnixStream) -> io::Result<OwnedFd> {
+    let received = receive_with(stream, &mut [0])?;
+    received.and_then(|(_, descriptor)| descriptor).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
 /// Sends the directory that is to be the root of this stream.
 pub(crate) fn send_hello(stream: &UnixStream, root: BorrowedFd<'_>) -> io::Result<()> {
     send_with(stream, &HELLO, root)

@@ -14,7 +14,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek as _, SeekFrom};
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,6 +85,49 @@ impl FileDevice {
             unasked: found.is_file().then(AtomicU64::default),
             direct,
         })
+    }
+
+    /// A device over a file or block device that another process opened for writing, and locked, by this descriptor:
+    /// the lock goes on here. `name` is its name in messages; the device begins at `offset`. For a process that may not
+    /// open files. A block device is written through the page cache.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; [`Error::ReadOnly`] for a descriptor that is open for reading alone.
+    pub fn of_descriptor(descriptor: OwnedFd, name: &str, (offset, size): (u64, Option<u64>)) -> Result<Self> {
+        let (name, file) = (name.to_owned(), File::from(descriptor));
+        let found = file.metadata().map_err(|error| open_error(&name, error))?;
+        if !found.is_file() && !found.file_type().is_block_device() {
+            return Err(Error::NotADevice { device: name });
+        }
+        let flags = rustix::fs::fcntl_getfl(&file).map_err(|error| open_error(&name, error))?;
+        if flags & OFlags::RWMODE != OFlags::RDWR {
+            return Err(Error::ReadOnly { op: Op::Open, device: name });
+        }
+        rustix::fs::fcntl_setfl(&file, flags - OFlags::DIRECT).map_err(|error| open_error(&name, error))?;
+        let options = FileOptions { offset, size, ..FileOptions::default() };
+        let file_bytes = file_len(&file, &found, &name, &options)?;
+        let size_bytes = options.window(&name, file_bytes)?;
+        Ok(Self {
+            raw: RawFile { name, file, start: offset },
+            size_bytes: AtomicU64::new(size_bytes),
+            read_only: false,
+            can_grow: found.is_file() && size.is_none(),
+            nothing: found.file_type().is_block_device().then(open_nothing).flatten(),
+            unasked: found.is_file().then(AtomicU64::default),
+            direct: None,
+        })
+    }
+
+    /// The open file, to be passed to another process ([`Self::of_descriptor`]), which then has the lock:
+    /// [`Self::keep_lock`].
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.raw.file.as_fd()
+    }
+
+    /// Forgets the device without releasing its lock, which ends with the last descriptor of the open file.
+    pub fn keep_lock(self) {
+        std::mem::forget(self);
     }
 
     /// The same device past the page cache, as a disk is; `None` where the file system of the file does not let it.

@@ -10,7 +10,7 @@
 mod lagging;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use blockdev::Device;
 use btrfs_disk::flags::{BlockGroupFlags, CompatRo, Incompat};
@@ -19,7 +19,7 @@ use btrfs_disk::key::item_type::{CHUNK_ITEM, DEV_ITEM};
 use btrfs_disk::key::objectid;
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::verify::Format;
-use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
+use btrfs_disk::{At, Corrupt, Detail, DevId, Generation, Key, Logical, TreeId};
 
 use crate::locks::{Mutex, Rank};
 use crate::options::StoreOptions;
@@ -52,7 +52,13 @@ fn open_earlier(devices: &[Arc<dyn Device>], options: &StoreOptions) -> Option<E
 fn open_state(devices: &[Arc<dyn Device>], options: &StoreOptions, generation: Option<Generation>) -> Result<Engine> {
     let access = if options.read_only { Intent::ReadOnly } else { Intent::ReadWrite };
     let workers = Arc::new(Workers::new(options.worker_count));
-    let how = Opening { access, mode: options.mode, copy: options.superblock, too_short: options.too_short };
+    let how = Opening {
+        access,
+        mode: options.mode,
+        copy: options.superblock,
+        too_short: options.too_short,
+        leaves_parity: options.leaves_parity.is_some(),
+    };
     let (pool, mut superblock) = Pool::open(devices, &how, workers)?;
     if let Some(wanted) = generation {
         use_generation(&mut superblock, wanted, options)?;
@@ -218,7 +224,14 @@ impl Parts {
         self.pool.settle_members(superblock, &items)?;
         // Seeds have superblocks of their own.
         let own = superblock.fields().dev_item.fsid;
-        items.into_iter().filter(|item| item.fsid == own).for_each(|item| superblock.add_item(item));
+        for item in items.into_iter().filter(|item| item.fsid == own) {
+            let id = DevId(item.devid.get());
+            match superblock.has(id) {
+                // The member's own superblock may be a commit behind.
+                true => superblock.change_item(id, |known| *known = item),
+                false => superblock.add_item(item),
+            }
+        }
         Ok(())
     }
 
@@ -270,6 +283,7 @@ impl Parts {
             quota: Quota::off(),
             options: options.clone(),
             mirrors_follow: AtomicBool::new(false),
+            noted_losses: AtomicU64::new(0),
         }
     }
 }
@@ -364,6 +378,8 @@ fn space(parts: &Parts, core: &CoreTrees, fields: &DiskSuperblock, options: &Sto
         if !options.read_only && parts.is_on_seed(info.start) {
             info.read_only = true;
         }
+        info.is_only_left =
+            !options.read_only && info.flags.intersects(BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6);
         space.add_group(info)?;
     }
     for device in parts.pool.devices().iter() {

@@ -125,7 +125,7 @@ impl Store {
         // Committed with its transaction, or with one before.
         let is_done = || {
             let done = engine.log.group.lock().done;
-            done >= asked.ticket || engine.gate.durable() >= asked.generation
+            (done >= asked.ticket || engine.gate.durable() >= asked.generation) && engine.unnoted_losses().is_none()
         };
         if is_done() {
             return Ok(LogSync::Done);
@@ -161,7 +161,7 @@ impl Txn {
         let mut group = log.group.lock();
         while group.done < ticket {
             self.engine.health.check()?;
-            if log.is_useless(self.generation) {
+            if self.engine.is_log_useless(self.generation) {
                 return Ok(LogSync::NeedsCommit);
             }
             if group.is_led && mutated(Mutation::GroupNotAwaited) {
@@ -225,7 +225,7 @@ impl Txn {
             return self.sync_asked(join.ask());
         }
         drop(join);
-        if log.is_useless(self.generation) {
+        if self.engine.is_log_useless(self.generation) {
             return Ok(LogSync::NeedsCommit);
         }
         let is_next = self.is_next_after(&log.lock_superblock());
@@ -236,7 +236,12 @@ impl Txn {
         if !mutated(Mutation::NoFlushWithoutNews) {
             self.engine.flush()?;
         }
-        Ok(LogSync::Done)
+        Ok(self.unless_lost())
+    }
+
+    /// A sync on which a device failed does not count.
+    fn unless_lost(&self) -> LogSync {
+        if self.engine.unnoted_losses().is_some() { LogSync::NeedsCommit } else { LogSync::Done }
     }
 
     /// False while the commit before this transaction is still on its way to the devices.
@@ -252,7 +257,7 @@ impl Txn {
         }
         let (mut batch, root) = {
             let _alone = log.gate.write();
-            if log.is_useless(self.generation) {
+            if self.engine.is_log_useless(self.generation) {
                 return Ok(LogSync::NeedsCommit);
             }
             let root = match self.write_log_roots().inspect_err(|_| self.require_commit()) {
@@ -274,7 +279,7 @@ impl Txn {
             return if error.is_device_full() { Ok(LogSync::NeedsCommit) } else { Err(error) };
         }
         log.trees.lock().superblock = Some(superblock);
-        Ok(LogSync::Done)
+        Ok(self.unless_lost())
     }
 
     /// Writes in the order that a crash at any point allows: blocks are durable before a superblock that leads to them.

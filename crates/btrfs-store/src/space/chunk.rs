@@ -111,6 +111,11 @@ impl DeviceSpace {
         Self { is_missing, ..self }
     }
 
+    /// Sets whether the device is missing.
+    pub(crate) fn set_missing(&mut self, is_missing: bool) {
+        self.is_missing = is_missing;
+    }
+
     fn note_extent(&mut self, run: Run, previous_end: u64) -> Result<u64, Corrupt> {
         let end = run.start.checked_add(run.len).filter(|end| *end <= self.total_bytes);
         match end {
@@ -389,6 +394,7 @@ impl Space {
             used: 0,
             excluded: excluded(&plan.chunk),
             read_only: false,
+            is_only_left: false,
         })
     }
 

@@ -55,6 +55,7 @@ fn group_info(tree: &Tree, chunk: &Chunk) -> Result<GroupInfo> {
         excluded: excluded(chunk),
         // A read-only volume does not make its groups read-only: their free space counts as free.
         read_only: false,
+        is_only_left: false,
     })
 }
 

@@ -266,6 +266,7 @@ impl Space {
     pub(crate) fn install(&self, group: &Arc<BlockGroup>, map: free_map::FreeMap) -> Result<()> {
         if let Some((counted, free)) = group.install(map)?
             && !group.is_fixed()
+            && !group.is_only_left()
         {
             let kind = group.kind();
             // Open first: a thread that can reserve the bytes must be able to allocate them.

@@ -90,6 +90,9 @@ impl Space {
 
     /// Takes back [`Self::close_group`].
     pub(crate) fn reopen_group(&self, group: &Arc<BlockGroup>) {
+        if group.is_only_left() {
+            return;
+        }
         let (kind, free) = (group.kind(), group.reopen());
         // Open first: a thread that can reserve the bytes must be able to allocate them.
         self.groups.open(self.accounts.index(kind), group);
@@ -117,6 +120,14 @@ impl Space {
     pub(crate) fn set_ceiling(&self, id: DevId, ceiling: u64) {
         if let Some(device) = self.devices.lock().iter_mut().find(|device| device.id() == id) {
             device.set_ceiling(ceiling);
+        }
+        self.accounts.set_none_full();
+    }
+
+    /// Sets whether a device is missing: new chunks do without it as far as they can.
+    pub(crate) fn set_missing(&self, id: DevId, is_missing: bool) {
+        if let Some(device) = self.devices.lock().iter_mut().find(|device| device.id() == id) {
+            device.set_missing(is_missing);
         }
         self.accounts.set_none_full();
     }

@@ -82,7 +82,15 @@ fn space(mixed: bool) -> Space {
 }
 
 fn info(start: u64, len: u64, flags: BlockGroupFlags) -> GroupInfo {
-    GroupInfo { start: Logical(start), len, flags, used: 0, excluded: Vec::new(), read_only: false }
+    GroupInfo {
+        start: Logical(start),
+        len,
+        flags,
+        used: 0,
+        excluded: Vec::new(),
+        read_only: false,
+        is_only_left: false,
+    }
 }
 
 fn request(kind: SpaceKind, len: u64) -> AllocRequest {

@@ -1,10 +1,11 @@
 //! Reports names, numbers and sizes of the store's devices. The crate `btrfs` calls it for the status of a volume,
 //! ioctls and shrinking.
 //!
-//! Sizes include chunks that the running transaction made. It cannot fail.
+//! Sizes include chunks that the running transaction made. Errors of devices are counted in memory, and each commit
+//! adds them to the items that the kernel keeps them in.
 
 use btrfs_disk::{DevId, Uuid};
-use btrfs_pool::PoolDevice;
+use btrfs_pool::{DeviceCounts, PoolDevice};
 
 use super::Store;
 
@@ -49,6 +50,19 @@ impl Store {
             is_seed: device.seed_fsid().is_some(),
         };
         self.0.pool().devices().iter().map(state).collect()
+    }
+
+    /// How many devices failed since the store was opened: it goes on without them.
+    #[must_use]
+    pub fn lost_devices(&self) -> u64 {
+        self.0.pool().losses()
+    }
+
+    /// Counts errors of a device that were found otherwise than by its requests: the next commit keeps them.
+    pub fn count_device_errors(&self, id: DevId, found: &DeviceCounts) {
+        if let Some(device) = self.0.pool().devices().get(id) {
+            device.add_counts(found);
+        }
     }
 
     /// The device to use where none is named: of those that are written the one with the lowest number.

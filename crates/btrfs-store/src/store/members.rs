@@ -4,21 +4,23 @@
 //! between leaves a device that the file system does not have, which is refused by name when it is given, or one that
 //! has no blocks yet; never a file system that lacks a device with contents.
 //!
-//! The pool of an open store has the devices that it was opened with: after a change the volume is opened anew.
+//! The volume is in use meanwhile: the pool, the space and the superblock take the change, in the order that no chunk
+//! ever lies on a device that the pool does not have.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use blockdev::Device;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{DevItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{DevId, Key, Uuid};
-use btrfs_pool::{PoolDevice, supers};
+use btrfs_pool::{PoolDevice, Profile, supers};
 
 use super::Store;
 use crate::error::SpaceKind;
 use crate::options::StoreOptions;
-use crate::space::ChunkPlace as Place;
+use crate::space::{ChunkPlace as Place, DeviceSpace, Reservation};
 use crate::tree::Scan;
 use crate::{Error, Result, make};
 
@@ -37,8 +39,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Adds a device, and makes that durable. The file system uses it from the next opening on. Not to be called with
-    /// an open handle.
+    /// Adds a device, and makes that durable. Not to be called with an open handle.
     ///
     /// # Errors
     /// `NoSpace` for a device that is too small; `ReadOnly`; as [`Self::commit`].
@@ -54,25 +55,26 @@ impl Store {
             return Err(Error::NoSpace { kind: SpaceKind::System, needed, available });
         }
         self.commit()?;
-        let last = engine.pool().devices().iter().map(|device| device.id().0).max().unwrap_or(0);
-        let id = DevId(last.saturating_add(1));
+        let id = DevId(engine.pool().devices().last_id().0.saturating_add(1));
         let uuid = Uuid(engine.options.env.uuid());
         let item = make::device_item(self.superblock().fields().fsid, id.0, uuid, total_bytes);
         let mut before = engine.log.lock_superblock().clone();
         before.add_item(item);
         supers::enlist(Arc::clone(device), id, &before)?;
         {
-            let _room = self.reserve_for_chunks()?;
+            let _room = self.reserve_if_there_is_room()?;
             let _one = engine.space.lock_growth();
+            engine.pool().add_device(id, uuid, Arc::clone(device), total_bytes);
             self.change_chunks(|edit, trees| {
                 edit.insert(trees.chunk, &item_key(id), item.bytes())?;
                 engine.change_members(|superblock| superblock.add_item(item));
                 Ok(())
             })?;
         }
+        // It writes the superblock to the new device, too.
         self.commit()?;
-        let after = engine.log.lock_superblock().clone();
-        supers::enlist(Arc::clone(device), id, &after)?;
+        engine.space.add_device(DeviceSpace::new(id, uuid, total_bytes));
+        engine.space.accounts().set_none_full();
         Ok(id)
     }
 
@@ -88,11 +90,20 @@ impl Store {
         let _one = engine.space.lock_growth();
         self.change_chunks(|edit, trees| {
             let mut plans = Vec::new();
-            for kind in [SpaceKind::System, SpaceKind::Metadata] {
+            for kind in [SpaceKind::System, SpaceKind::Metadata, SpaceKind::Data] {
                 let flags = engine.space.chunk_flags(kind).unwrap_or(BlockGroupFlags::SYSTEM);
-                let profile = flags & BlockGroupFlags::PROFILE_MASK;
+                let profile = Profile::from_flags(flags)?;
+                // Data gets a group only if it could have none later, with its profile, on one device.
+                let is_data = flags & BlockGroupFlags::TYPE_MASK == BlockGroupFlags::DATA;
+                if kind == SpaceKind::Data && (!is_data || profile.devices_min() <= 1) {
+                    continue;
+                }
                 // One device has two copies of what had more.
-                let copies = if profile.is_empty() { profile } else { BlockGroupFlags::DUP };
+                let copies = match profile {
+                    Profile::Single => BlockGroupFlags::empty(),
+                    Profile::Raid0 if is_data => BlockGroupFlags::empty(),
+                    _ => BlockGroupFlags::DUP,
+                };
                 let plan = engine.space.plan_chunk((flags & BlockGroupFlags::TYPE_MASK) | copies)?;
                 let available = item.total_bytes.get();
                 let plan = plan.ok_or(Error::NoSpace { kind, needed: make::DEVICE_BYTES_MIN, available })?;
@@ -166,7 +177,14 @@ impl Store {
             })?;
         }
         self.commit()?;
-        if device.is_missing() { Ok(()) } else { Ok(supers::retire(&**device.device())?) }
+        engine.pool().forget_device(id);
+        engine.give_up_views()?;
+        if device.is_missing() {
+            return Ok(());
+        }
+        supers::retire(&**device.device())?;
+        device.device().let_go();
+        Ok(())
     }
 
     /// Notes the missing devices, and commits, before anything else is written without them: from then on the devices
@@ -176,21 +194,27 @@ impl Store {
     /// # Errors
     /// As [`Self::commit`].
     pub fn note_missing_devices(&self) -> Result<()> {
-        let engine = &self.0;
-        let missing: Vec<DevId> =
-            engine.pool().devices().iter().filter(|device| device.is_missing()).map(PoolDevice::id).collect();
-        if missing.is_empty() || engine.options.read_only {
+        let is_degraded = self.0.pool().devices().iter().any(PoolDevice::is_missing);
+        if !is_degraded || self.0.options.read_only {
             return Ok(());
         }
+        self.note_losses(self.0.pool().losses())?;
+        self.commit()?;
+        Ok(())
+    }
+
+    /// Notes the missing devices, of which `losses` have failed, in the running transaction: its commit makes the
+    /// others newer than them.
+    pub(super) fn note_losses(&self, losses: u64) -> Result<()> {
+        let engine = &self.0;
+        let devices = engine.pool().devices().iter();
+        let missing: Vec<DevId> = devices.filter(|device| device.is_missing()).map(PoolDevice::id).collect();
         {
-            // On a full volume it is paid from the global reserve alone.
-            let _room = match self.reserve_for_chunks() {
-                Err(Error::NoSpace { .. }) => None,
-                reserved => Some(reserved?),
-            };
+            let _room = self.reserve_if_there_is_room()?;
             let _one = engine.space.lock_growth();
             self.change_chunks(|edit, trees| {
                 for id in &missing {
+                    engine.space.set_missing(*id, true);
                     engine.space.note_missing(edit, trees.chunk, *id)?;
                     let note = |item: &mut DevItem| item.generation = edit.generation().0.into();
                     engine.superblock.lock().change_item(*id, note);
@@ -198,8 +222,16 @@ impl Store {
                 Ok(())
             })?;
         }
-        self.commit()?;
+        engine.noted_losses.fetch_max(losses, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Room for a small change of the chunks' trees. On a full volume it is paid from the global reserve alone.
+    fn reserve_if_there_is_room(&self) -> Result<Option<Reservation>> {
+        match self.reserve_for_chunks() {
+            Err(Error::NoSpace { .. }) => Ok(None),
+            reserved => reserved.map(Some),
+        }
     }
 
     /// Adds an empty block group of a kind, without the devices that new chunks may not use.

@@ -32,6 +32,7 @@ mod contention;
 mod devices;
 mod growth;
 mod members;
+mod parity;
 mod quotas;
 mod relocation;
 mod scrub;
@@ -41,7 +42,7 @@ pub mod view;
 pub use devices::DeviceState;
 pub use quotas::{QuotaChange, QuotaKind};
 pub use relocation::{Copied, GroupState, Moved};
-pub use scrub::{BadSuperblock, BadUnit, Fate, Rebuild, RebuildStep, Scrub, ScrubStep};
+pub use scrub::{BadSuperblock, BadUnit, Fate, Rebuild, RebuildStep, Scrub, ScrubStep, Still};
 
 /// Groups that one reservation loads for the room that the next commit may lack.
 const LOADS_PER_RESERVE_MAX: usize = 16;
@@ -146,7 +147,11 @@ impl Store {
     /// `Unsupported` for features this build lacks, by name; `Members` for devices that cannot be used together;
     /// `Corrupt`, `Device`.
     pub fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Self> {
-        Ok(Self(Arc::new(bootstrap::open(&devices, options)?)))
+        let store = Self(Arc::new(bootstrap::open(&devices, options)?));
+        if let Some(wanted) = options.leaves_parity.as_ref().filter(|_| !options.read_only) {
+            store.leave_parity(wanted)?;
+        }
+        Ok(store)
     }
 
     /// Makes a file system without subvolumes on `devices`, in memory until the first

@@ -148,6 +148,9 @@ impl Store {
                 let _serial = engine.gate.serialize();
                 engine.load_group(&group)?;
             }
+            if group.is_only_left() {
+                return Ok(Emptying::new(group));
+            }
             if engine.space.close_group(&group) {
                 return Ok(Emptying::new(group));
             }

@@ -1,13 +1,13 @@
 //! Holds the parts of an open store that every transaction works on: the engine. `Store` owns one and calls it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::{BlockGroupFlags, Incompat};
 use btrfs_disk::items::{ChunkItem, DevItem};
 use btrfs_disk::key::DiskKey;
-use btrfs_disk::{DevId, TreeId, Uuid};
+use btrfs_disk::{DevId, Generation, TreeId, Uuid};
 
 use zerocopy::IntoBytes;
 
@@ -56,6 +56,8 @@ pub(crate) struct Engine {
     pub(crate) options: StoreOptions,
     /// Whether the mirrors of the superblock were written since the store was opened.
     pub(crate) mirrors_follow: AtomicBool,
+    /// Failed devices ([`Pool::losses`]) that a commit has noted.
+    pub(crate) noted_losses: AtomicU64,
 }
 
 impl Engine {
@@ -201,6 +203,18 @@ impl Engine {
     /// `Bug` for a device that is not part of the file system.
     pub(crate) fn device(&self, id: DevId) -> Result<&PoolDevice> {
         self.pool().devices().get(id).ok_or_else(|| Error::bug(format!("no device {id}"), "the pool"))
+    }
+
+    /// How many devices have failed, if no commit has noted that yet. Until then a failed device has the generation of
+    /// the others but not what they have, so nothing may be promised.
+    pub(crate) fn unnoted_losses(&self) -> Option<u64> {
+        let losses = self.pool().losses();
+        (losses > self.noted_losses.load(Ordering::Acquire)).then_some(losses)
+    }
+
+    /// True if a sync of the log would make nothing durable: only a commit does.
+    pub(crate) fn is_log_useless(&self, generation: Generation) -> bool {
+        self.log.is_useless(generation) || self.unnoted_losses().is_some()
     }
 
     /// Sets the size of a device in the superblock.

@@ -93,7 +93,7 @@ impl Txn {
     /// True when the transaction has a change that a log cannot record.
     #[must_use]
     pub fn needs_commit(&self) -> bool {
-        self.engine.log.is_useless(self.generation)
+        self.engine.is_log_useless(self.generation)
     }
 
     /// Makes every sync of the log a commit until the next one: for changes that a log cannot record.

@@ -101,6 +101,16 @@ impl Log {
         self.durable.lock()
     }
 
+    /// Waits for the end of a sync of the log, and keeps others from beginning until the guard is dropped.
+    pub(crate) fn stop_syncs(&self) -> StoppedSyncs<'_> {
+        let mut group = self.group.lock();
+        while group.is_led {
+            self.group_changed.wait(&mut group);
+        }
+        group.is_led = true;
+        StoppedSyncs(self)
+    }
+
     /// True while the log has blocks.
     pub(crate) fn is_empty(&self) -> bool {
         self.trees.lock().taken.is_empty()
@@ -125,6 +135,17 @@ impl Log {
             space.pin(extent)?;
         }
         Ok(Ended { had_log, superblock: trees.superblock })
+    }
+}
+
+/// Keeps syncs of the log from beginning.
+#[must_use = "syncs begin again when it is dropped"]
+pub(crate) struct StoppedSyncs<'a>(&'a Log);
+
+impl Drop for StoppedSyncs<'_> {
+    fn drop(&mut self) {
+        self.0.group.lock().is_led = false;
+        self.0.group_changed.notify_all();
     }
 }
 

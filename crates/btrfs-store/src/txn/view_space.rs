@@ -36,13 +36,26 @@ impl Engine {
     /// # Errors
     /// The device's; `ReadOnly`.
     pub(crate) fn mend(&self, view: &View, chunk: &Chunk, at: Logical, good: &[u8], mirror: u32) -> Result<bool> {
-        let pool = self.pool();
-        let is_there = |now: &Arc<Chunk>| now.start() == chunk.start() && now.stripes() == chunk.stripes();
-        if !pool.chunks().lookup(at, to_u64(good.len())).is_ok_and(|now| is_there(&now)) {
+        if !self.has_chunk(chunk, (at, to_u64(good.len()))) {
             return Ok(false);
         }
-        let written = self.views.while_whole(view, || pool.write_copy(chunk, at, good, mirror));
+        let written = self.views.while_whole(view, || self.pool().write_copy(chunk, at, good, mirror));
         Ok(written.transpose()?.unwrap_or(false))
+    }
+
+    /// True if this range belongs to the same chunk as in a view.
+    pub(crate) fn has_chunk(&self, chunk: &Chunk, (at, len): (Logical, u64)) -> bool {
+        let is_it = |now: Arc<Chunk>| now.start() == chunk.start() && now.stripes() == chunk.stripes();
+        self.pool().chunks().lookup(at, len).is_ok_and(is_it)
+    }
+
+    /// Gives up all views, for they may read a device that has left.
+    ///
+    /// # Errors
+    /// As [`Self::give_up_view`].
+    pub(crate) fn give_up_views(&self) -> Result<()> {
+        let needless = self.views.give_up_all();
+        self.release(needless)
     }
 
     /// Gives up the oldest view, where that frees anything; false where it cannot.

@@ -130,8 +130,18 @@ impl Views {
         Some(state.take_needless())
     }
 
+    /// Gives all views up; returns the space that was held for them.
+    pub(super) fn give_up_all(&self) -> Vec<Held> {
+        let mut state = self.state.lock();
+        for view in state.open.drain(..) {
+            view.is_given_up.store(true, Ordering::SeqCst);
+        }
+        self.are_open.store(false, Ordering::Relaxed);
+        state.take_needless()
+    }
+
     /// Runs `job` while nothing of a view's state can be overwritten; not at all where that may have happened already.
-    pub(super) fn while_whole<R>(&self, view: &View, job: impl FnOnce() -> R) -> Option<R> {
+    pub(crate) fn while_whole<R>(&self, view: &View, job: impl FnOnce() -> R) -> Option<R> {
         // A view is given up under this lock.
         let _state = self.state.lock();
         view.is_whole().then(job)

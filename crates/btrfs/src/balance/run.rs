@@ -17,7 +17,7 @@ use super::spec::{BalanceSpec, Use};
 use super::{BalanceEnd, BalanceProgress};
 use crate::dir::Namespace;
 use crate::error::{CallerError, Error, Result};
-use crate::inode::Core;
+use crate::inode::{Core, Reshaping};
 
 /// Where the balance item is, in the root tree.
 const KEY: Key = Key::new(objectid::BALANCE, item_type::TEMPORARY_ITEM, 0);
@@ -47,15 +47,16 @@ pub(crate) struct Running {
     pace: Pace,
     /// A balance item on disk describes it.
     is_noted: bool,
+    _reshaping: Reshaping,
 }
 
 impl Running {
     /// Begins a balance with steps of this pace: writes its item.
     ///
     /// # Errors
-    /// `Exists` where another has not ended; `FewerCopies` for a conversion to one metadata copy without `force`;
-    /// `FewDevices` for a profile that needs more devices;
-    /// `InvalidArgument` for mixed groups whose uses differ; `ReadOnly`. Damage, I/O.
+    /// `Busy` while another command moves block groups or changes devices; `Exists` where another has not ended;
+    /// `FewerCopies` for a conversion to one metadata copy without `force`; `FewDevices` for a profile that needs more
+    /// devices; `InvalidArgument` for mixed groups whose uses differ; `ReadOnly`. Damage, I/O.
     pub(crate) fn begin(names: &Namespace, spec: BalanceSpec, pace: Pace) -> Result<Self> {
         let core = &*names.core;
         check_writable(core)?;
@@ -63,8 +64,9 @@ impl Running {
         if status(core)?.is_some() {
             return Err(CallerError::Exists.into());
         }
+        let reshaping = core.data.begin_reshaping().ok_or(CallerError::Busy)?;
         write(names, Some(&spec.0))?;
-        Ok(Self::new(core, spec, pace))
+        Ok(Self::new(core, spec, pace, reshaping))
     }
 
     /// Goes on with the balance that has not ended.
@@ -77,10 +79,11 @@ impl Running {
         let paused = status(core)?.ok_or(CallerError::NotFound)?;
         let spec = paused.resumed();
         check(&spec.force(), core)?;
-        Ok(Self::new(core, spec, pace))
+        let reshaping = core.data.begin_reshaping().ok_or(CallerError::Busy)?;
+        Ok(Self::new(core, spec, pace, reshaping))
     }
 
-    fn new(core: &Core, spec: BalanceSpec, pace: Pace) -> Self {
+    fn new(core: &Core, spec: BalanceSpec, pace: Pace, reshaping: Reshaping) -> Self {
         set_targets(core, &spec);
         // Groups that come to be from here on are not balanced.
         let groups = core.store.movable_groups();
@@ -92,13 +95,14 @@ impl Running {
             ..BalanceProgress::default()
         };
         let waiting = chosen.iter().map(|group| group.start).collect();
-        Self { waiting, leaving: None, progress, pace, is_noted: true }
+        Self { waiting, leaving: None, progress, pace, is_noted: true, _reshaping: reshaping }
     }
 
     /// Moves one group of a served volume, without a balance item: if it is interrupted, nothing has to be resumed.
-    pub(crate) fn of_group(start: Logical) -> Self {
+    pub(crate) fn of_group(start: Logical, reshaping: Reshaping) -> Self {
         let progress = BalanceProgress { expected: 1, ..BalanceProgress::default() };
-        Self { waiting: vec![start], leaving: None, progress, pace: Pace::served(), is_noted: false }
+        let pace = Pace::served();
+        Self { waiting: vec![start], leaving: None, progress, pace, is_noted: false, _reshaping: reshaping }
     }
 
     /// How long to wait before the next step, where others use the volume.

@@ -1,4 +1,4 @@
-//! Moves data to the front of the device, so that the volume can be made smaller. Called by `open_volume::status`
+//! Moves data to the front of a device, so that the volume can be made smaller. Called by `open_volume::status`
 //! before a resize.
 
 use btrfs_disk::DevId;
@@ -22,27 +22,27 @@ const CHUNK_UNIT: u64 = 1 << 20;
 /// # Errors
 /// `NoSpace` where there is not enough room in front, and `Busy` where new data kept arriving: finished moves stay.
 /// Damage, I/O.
-pub(crate) fn clear_from(core: &Core, bytes: u64) -> Result<()> {
-    let device = core.store.default_device();
+pub(crate) fn clear_from(core: &Core, device: DevId, bytes: u64) -> Result<()> {
     core.store.set_ceiling(device, Some(bytes));
     let result = clear(core, device, bytes);
     core.store.set_ceiling(device, None);
     match is_done(result)? {
         true => Ok(()),
         // Chunks of just the needed length, packed together, may fit.
-        false if gather(core)? <= bytes => Ok(()),
+        false if gather(core, device)? <= bytes => Ok(()),
         false => Err(Error::NoSpace(None)),
     }
 }
 
 fn clear(core: &Core, device: DevId, bytes: u64) -> Result<()> {
     let (mut emptied, mut times) = (None, 0);
+    let end = |group: &GroupState| end_of(group, device);
     loop {
         if core.store.least_bytes(device)? <= bytes {
             return Ok(());
         }
         let groups = core.store.movable_groups();
-        let Some(last) = groups.iter().filter(|group| end_of(group) > bytes).max_by_key(|group| end_of(group)) else {
+        let Some(last) = groups.iter().filter(|group| end(group) > bytes).max_by_key(|group| end(group)) else {
             return Ok(());
         };
         times = if emptied.replace(last.start) == Some(last.start) { times + 1 } else { 1 };
@@ -59,10 +59,10 @@ fn clear(core: &Core, device: DevId, bytes: u64) -> Result<()> {
 ///
 /// # Errors
 /// Damage, I/O.
-pub(crate) fn gather(core: &Core) -> Result<u64> {
-    let device = core.store.default_device();
+pub(crate) fn gather(core: &Core, device: DevId) -> Result<u64> {
     core.store.least_bytes(device)?;
-    for group in core.store.movable_groups().iter().filter(|group| is_wasteful(group)) {
+    let is_wasteful = |group: &&GroupState| is_wasteful(group) && end_of(group, device) > 0;
+    for group in core.store.movable_groups().iter().filter(is_wasteful) {
         core.store.set_chunk_bytes_max(Some(bytes_for(group)));
         let emptied = empty(core, group.start);
         core.store.set_chunk_bytes_max(None);
@@ -72,8 +72,9 @@ pub(crate) fn gather(core: &Core) -> Result<u64> {
     let mut least = core.store.least_bytes(device)?;
     loop {
         let groups = core.store.movable_groups();
-        let Some(last) = groups.iter().max_by_key(|group| end_of(group)) else { return Ok(least) };
-        core.store.set_ceiling(device, Some(start_of(last)));
+        let last = groups.iter().max_by_key(|group| end_of(group, device));
+        let Some(last) = last.filter(|group| end_of(group, device) > 0) else { return Ok(least) };
+        core.store.set_ceiling(device, Some(start_of(last, device)));
         core.store.set_chunk_bytes_max(Some(bytes_for(last)));
         let emptied = empty(core, last.start);
         core.store.set_ceiling(device, None);
@@ -109,13 +110,14 @@ fn bytes_for(group: &GroupState) -> u64 {
     room.next_multiple_of(CHUNK_UNIT)
 }
 
-/// The byte of the device after the last that the group has of it.
-fn end_of(group: &GroupState) -> u64 {
-    let ends = group.stripes.iter().map(|stripe| stripe.offset.saturating_add(group.stripe_bytes));
-    ends.max().unwrap_or(0)
+/// The byte of the device after the last that the group has of it; 0 where it has none.
+fn end_of(group: &GroupState, device: DevId) -> u64 {
+    let own = group.stripes.iter().filter(|stripe| stripe.device == device);
+    own.map(|stripe| stripe.offset.saturating_add(group.stripe_bytes)).max().unwrap_or(0)
 }
 
 /// The first byte of the device that the group has.
-fn start_of(group: &GroupState) -> u64 {
-    group.stripes.iter().map(|stripe| stripe.offset).min().unwrap_or(0)
+fn start_of(group: &GroupState, device: DevId) -> u64 {
+    let own = group.stripes.iter().filter(|stripe| stripe.device == device);
+    own.map(|stripe| stripe.offset).min().unwrap_or(0)
 }

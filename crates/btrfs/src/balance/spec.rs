@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use btrfs_disk::flags::{BalanceFilters, BalanceFlags, BlockGroupFlags};
 use btrfs_disk::items::{BalanceArgs, BalanceItem};
-use btrfs_store::GroupState;
+use btrfs_store::{GroupState, NewProfiles};
 use zerocopy::FromZeros;
 use zerocopy::little_endian::{U32, U64};
 
@@ -166,6 +166,12 @@ impl BalanceSpec {
         let args = self.args(one);
         let converts = self.has(one) && args.filters().contains(BalanceFilters::CONVERT);
         converts.then(|| BlockGroupFlags::from_bits_retain(args.target.get() & !BalanceArgs::SINGLE))
+    }
+
+    /// The profiles of new groups.
+    pub(crate) fn new_profiles(&self) -> NewProfiles {
+        let [data, metadata, system] = [Use::Data, Use::Metadata, Use::System].map(|one| self.target(one));
+        NewProfiles { data, metadata, system }
     }
 
     /// The same, for a resumed balance: skips finished groups, as far as they can be recognised.

@@ -59,4 +59,4 @@ pub(crate) use handle::{Change, DirState, Move};
 pub(crate) use name_locks::{NameLocks, lock_all};
 pub(crate) use root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO, Root};
 pub(crate) use table::InodeTable;
-pub(crate) use volume_data::VolumeData;
+pub(crate) use volume_data::{Reshaping, VolumeData};

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use blockdev::Device;
 use btrfs_disk::{Generation, Logical};
 use vfs::Budget;
 
@@ -38,6 +39,21 @@ pub(crate) struct VolumeData {
     pub(crate) syncs: SyncRate,
     /// The latest decompressed extents, newest last.
     decompressed: Mutex<VecDeque<Decompressed>>,
+    /// Block groups are being moved on behalf of a command, or devices changed.
+    is_reshaped: Arc<AtomicBool>,
+    /// Devices that missed commits, and are to be brought up to date.
+    stale: Mutex<Vec<Arc<dyn Device>>>,
+}
+
+/// Keeps other commands from moving block groups, or changing devices, until it is dropped.
+#[derive(Debug)]
+#[must_use = "others may begin when it is dropped"]
+pub(crate) struct Reshaping(Arc<AtomicBool>);
+
+impl Drop for Reshaping {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl VolumeData {
@@ -53,7 +69,30 @@ impl VolumeData {
             rounds: Rounds::default(),
             syncs: SyncRate::default(),
             decompressed: Mutex::new(Rank::Lists, VecDeque::new()),
+            is_reshaped: Arc::default(),
+            stale: Mutex::new(Rank::Lists, Vec::new()),
         }
+    }
+
+    /// Keeps devices for [`Self::take_stale`].
+    pub(crate) fn keep_stale(&self, devices: Vec<Arc<dyn Device>>) {
+        *self.stale.lock() = devices;
+    }
+
+    /// A device that missed commits, if one is left.
+    pub(crate) fn take_stale(&self) -> Option<Arc<dyn Device>> {
+        self.stale.lock().pop()
+    }
+
+    /// How many devices missed commits.
+    pub(crate) fn stale_count(&self) -> usize {
+        self.stale.lock().len()
+    }
+
+    /// Begins to move block groups, or to change the devices; `None` while another command does.
+    pub(crate) fn begin_reshaping(&self) -> Option<Reshaping> {
+        let was_free = !self.is_reshaped.swap(true, Ordering::AcqRel);
+        was_free.then(|| Reshaping(Arc::clone(&self.is_reshaped)))
     }
 
     /// Data on disk stays where it is until the guard is dropped: taken before an inode's `editing` lock.

@@ -25,7 +25,7 @@ use crate::writeback::{self, Flusher};
 
 pub use quotas::{NotQuotas, QuotaPage};
 pub use sharing::FileSharing;
-pub use usage::{GroupUsage, SpaceUsage};
+pub use usage::{DeviceShare, DeviceUsage, GroupUsage, SpaceUsage};
 pub(crate) use walk::{Follow, Walker};
 
 /// An open volume.

@@ -9,7 +9,7 @@ use vfs::file_system::{Size, VolumeStatus};
 use super::OpenVolume;
 use crate::balance;
 use crate::dir::NAME_BYTES_MAX;
-use crate::error::{CallerError, Result};
+use crate::error::{CallerError, Error, Result};
 
 /// The least global reserve of the kernel, in tree blocks: 22 items, each a path of eight blocks that are copied and
 /// split.
@@ -72,18 +72,51 @@ impl OpenVolume {
         let device = store.default_device();
         let beside = self.bytes_beside(device);
         let bytes = match size {
-            Size::Least => balance::gather(core)?,
+            Size::Least => balance::gather(core, device)?,
             Size::Bytes(bytes) => {
                 // The size of the volume changes by that of one device.
                 let own = bytes.saturating_sub(beside);
                 if bytes < least {
-                    balance::clear_from(core, own - own % u64::from(store.sizes().sector))?;
+                    balance::clear_from(core, device, own - own % u64::from(store.sizes().sector))?;
                 }
                 own
             }
         };
         store.resize(device, bytes)?;
         Ok(store.superblock().fields().total_bytes.get())
+    }
+}
+
+impl OpenVolume {
+    /// As [`Self::resize`], of one device: the size is that of the device, which is returned.
+    ///
+    /// # Errors
+    /// `NotFound` for a device that the volume does not have; `Unsupported` for one that is missing, or a seed; as
+    /// [`Self::resize`].
+    pub(crate) fn resize_device(&self, id: DevId, size: Size) -> Result<u64> {
+        let (core, store) = (self.core(), &self.core().store);
+        if self.is_read_only() {
+            return Err(CallerError::ReadOnly.into());
+        }
+        self.sync()?;
+        let devices = store.devices();
+        let device = devices.iter().find(|device| device.id == id).ok_or(CallerError::NotFound)?;
+        if device.is_missing || device.is_seed {
+            return Err(Error::Unsupported("a new size of a device that is missing, or a seed".into()));
+        }
+        let bytes = match size {
+            Size::Least => balance::gather(core, id)?,
+            Size::Bytes(bytes) => {
+                let bytes = bytes - bytes % u64::from(store.sizes().sector);
+                if bytes < store.least_bytes(id)? {
+                    balance::clear_from(core, id, bytes)?;
+                }
+                bytes
+            }
+        };
+        store.resize(id, bytes)?;
+        let devices = store.devices();
+        Ok(devices.iter().find(|device| device.id == id).map_or(0, |device| device.total_bytes))
     }
 }
 

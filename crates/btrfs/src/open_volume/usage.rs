@@ -1,16 +1,19 @@
 //! Measures the use of a volume's space, and formats it as the text in which a mount's server reports it. Called by
 //! `volume/info` and `vfs_impl/xattr`; the commands `usage` and `resize` parse the text.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use btrfs_disk::flags::BlockGroupFlags;
+use btrfs_pool::Chunk;
 
 use super::OpenVolume;
 use super::lines::words_of;
 
-/// Most kinds of block groups that a text may have: there are three uses and a dozen profiles.
-const GROUPS_MAX: usize = 100;
+/// Most lines that a text may have: there are three uses and a dozen profiles, and devices.
+const LINES_MAX: usize = 4000;
 
 /// The use of the space of a volume, in bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,6 +33,32 @@ pub struct SpaceUsage {
     pub held_bytes: u64,
     /// Block groups, those with the same flags together.
     pub groups: Vec<GroupUsage>,
+    /// The devices.
+    pub devices: Vec<DeviceUsage>,
+    /// The bytes of block groups on each device, by device and flags.
+    pub shares: Vec<DeviceShare>,
+}
+
+/// A device, and how much of it is in no block group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceUsage {
+    /// Its number.
+    pub id: u64,
+    /// Bytes of it that the volume uses.
+    pub total_bytes: u64,
+    /// Bytes of it in block groups.
+    pub allocated_bytes: u64,
+}
+
+/// The part of a device that block groups with the same flags have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceShare {
+    /// Number of the device.
+    pub id: u64,
+    /// Use and profile.
+    pub flags: BlockGroupFlags,
+    /// Bytes on the device.
+    pub bytes: u64,
 }
 
 /// The block groups with the same flags.
@@ -58,7 +87,8 @@ impl SpaceUsage {
     /// The extended attribute of any file in which a mount's server reports this text. It is stored nowhere.
     pub const XATTR: &str = "btrfs.usage";
 
-    /// The attribute by which a mount's server receives a new size of the volume: a number of bytes, `min` or `max`.
+    /// The attribute by which a mount's server receives a new size of the volume: a number of bytes, `min` or `max`,
+    /// of a device with its number and a colon before it.
     pub const RESIZE_XATTR: &str = "btrfs.resize";
 }
 
@@ -86,18 +116,50 @@ impl OpenVolume {
             reserve_bytes: report.global_reserve.1,
             held_bytes: report.held,
             groups,
+            devices: self.device_usage(),
+            shares: shares_of(&chunks),
         }
     }
+
+    fn device_usage(&self) -> Vec<DeviceUsage> {
+        let devices = self.core().store.devices().into_iter();
+        let mut devices: Vec<DeviceUsage> = devices
+            .map(|device| DeviceUsage {
+                id: device.id.0,
+                total_bytes: device.total_bytes,
+                allocated_bytes: device.used_bytes,
+            })
+            .collect();
+        devices.sort_by_key(|device| device.id);
+        devices
+    }
+}
+
+fn shares_of(chunks: &[Arc<Chunk>]) -> Vec<DeviceShare> {
+    let mut shares: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+    for chunk in chunks {
+        for stripe in chunk.stripes() {
+            let bytes = shares.entry((stripe.device.0, chunk.flags().bits())).or_default();
+            *bytes = bytes.saturating_add(chunk.stripe_bytes());
+        }
+    }
+    let share = |((id, flags), bytes)| DeviceShare { id, flags: BlockGroupFlags::from_bits_retain(flags), bytes };
+    shares.into_iter().map(share).collect()
 }
 
 impl fmt::Display for SpaceUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, held_bytes, groups } =
-            self;
+        let Self { device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, held_bytes, .. } = self;
         writeln!(f, "space {device_bytes} {allocated_bytes} {unallocated_bytes} {free_bytes} {reserve_bytes}")?;
         writeln!(f, "held {held_bytes}")?;
-        for GroupUsage { flags, count, total_bytes, used_bytes, device_bytes } in groups {
+        for GroupUsage { flags, count, total_bytes, used_bytes, device_bytes } in &self.groups {
             writeln!(f, "groups {} {count} {total_bytes} {used_bytes} {device_bytes}", flags.bits())?;
+        }
+        for DeviceUsage { id, total_bytes, allocated_bytes } in &self.devices {
+            writeln!(f, "device {id} {total_bytes} {allocated_bytes}")?;
+        }
+        for DeviceShare { id, flags, bytes } in &self.shares {
+            writeln!(f, "share {id} {} {bytes}", flags.bits())?;
         }
         Ok(())
     }
@@ -110,7 +172,8 @@ impl FromStr for SpaceUsage {
     fn from_str(text: &str) -> Result<Self, NotUsage> {
         let mut found = None;
         let (mut groups, mut held_bytes) = (Vec::new(), 0);
-        for line in text.lines().take(GROUPS_MAX) {
+        let (mut devices, mut shares) = (Vec::new(), Vec::new());
+        for line in text.lines().take(LINES_MAX) {
             let (name, numbers) = words_of(line).ok_or(NotUsage)?;
             match (name, numbers.as_slice()) {
                 ("space", &[device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, ..]) => {
@@ -128,11 +191,17 @@ impl FromStr for SpaceUsage {
                     groups.push(GroupUsage { flags, count, total_bytes, used_bytes, device_bytes });
                 }
                 ("held", &[bytes, ..]) => held_bytes = bytes,
-                ("space" | "groups" | "held", _) => return Err(NotUsage),
+                ("device", &[id, total_bytes, allocated_bytes, ..]) => {
+                    devices.push(DeviceUsage { id, total_bytes, allocated_bytes });
+                }
+                ("share", &[id, flags, bytes, ..]) => {
+                    shares.push(DeviceShare { id, flags: BlockGroupFlags::from_bits_retain(flags), bytes });
+                }
+                ("space" | "groups" | "held" | "device" | "share", _) => return Err(NotUsage),
                 _ => {}
             }
         }
-        found.map(|usage| Self { groups, held_bytes, ..usage }).ok_or(NotUsage)
+        found.map(|usage| Self { groups, held_bytes, devices, shares, ..usage }).ok_or(NotUsage)
     }
 }
 
@@ -150,6 +219,8 @@ mod tests {
             reserve_bytes: 9,
             held_bytes: 3,
             groups,
+            devices: vec![DeviceUsage { id: 2, total_bytes: 1 << 30, allocated_bytes: 16 }],
+            shares: vec![DeviceShare { id: 2, flags: BlockGroupFlags::DATA, bytes: 16 }],
             ..SpaceUsage::default()
         };
         assert_eq!(usage.to_string().parse(), Ok(usage.clone()));

@@ -14,6 +14,14 @@ use crate::dir::Namespace;
 use crate::error::Result;
 use crate::subvol;
 
+/// The parts of files that lie in these ranges.
+pub(crate) fn files_with(names: &Namespace, ranges: &[(u64, u64)]) -> Vec<LostRange> {
+    let (mut sorted, mut report) = (ranges.to_vec(), ScrubReport::default());
+    sorted.sort_unstable();
+    find(names, &sorted, &mut report);
+    report.lost
+}
+
 /// Finds the files of these places of data, sorted, each with its bytes.
 pub(super) fn find(names: &Namespace, lost: &[(u64, u64)], report: &mut ScrubReport) {
     if lost.is_empty() {

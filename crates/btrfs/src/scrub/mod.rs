@@ -19,5 +19,6 @@ mod stats;
 pub use report::{LostRange, ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind};
 pub use stats::DeviceErrors;
 
+pub(crate) use lost_files::files_with;
 pub(crate) use run::run;
 pub(crate) use stats::{read as device_errors, reset as reset_device_errors};

@@ -1,17 +1,18 @@
 //! Runs a scrub from its beginning to its end. Called by `volume/scrub`.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use btrfs_disk::Logical;
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::superblock::SUPERBLOCK_SIZE;
 use btrfs_disk::verify::BLOCK_GENERATION;
-use btrfs_pool::Profile;
+use btrfs_disk::{DevId, Logical};
+use btrfs_pool::{DeviceCounts, Profile};
 use btrfs_store::error::{BadCopy, Cause};
 use btrfs_store::{BadUnit, Fate, GroupState, ScrubStep, Store};
 
+use super::lost_files;
 use super::report::{ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind};
-use super::{lost_files, stats};
 use crate::dir::Namespace;
 use crate::error::{CallerError, Result};
 
@@ -44,8 +45,9 @@ pub(crate) fn run(names: &Namespace, options: ScrubOptions, watch: Watch<'_>) ->
     found.lost.sort_unstable();
     found.lost.dedup();
     lost_files::find(names, &found.lost, &mut found.report);
-    if mends {
-        stats::add(names, &found.report.progress)?;
+    if mends && !found.errors.is_empty() {
+        found.errors.iter().for_each(|(device, errors)| store.count_device_errors(*device, errors));
+        store.commit()?;
     }
     Ok(found.report)
 }
@@ -55,13 +57,15 @@ struct Found {
     report: ScrubReport,
     /// Places of data of which no copy is good, and bytes there.
     lost: Vec<(u64, u64)>,
+    /// The errors of each device.
+    errors: BTreeMap<DevId, DeviceCounts>,
 }
 
 impl Found {
     fn new(store: &Store, from: u64) -> Self {
         let bytes_total = store.groups().iter().map(|group| group.used.saturating_mul(copies(group))).sum();
         let progress = ScrubProgress { bytes_total, place: from, ..ScrubProgress::default() };
-        Self { report: ScrubReport { progress, ..ScrubReport::default() }, lost: Vec::new() }
+        Self { report: ScrubReport { progress, ..ScrubReport::default() }, lost: Vec::new(), errors: BTreeMap::new() }
     }
 
     /// Superblocks are skipped where an earlier scrub was stopped behind them.
@@ -75,6 +79,7 @@ impl Found {
         progress.bytes_total = progress.bytes_total.saturating_add(bytes);
         for bad in bad {
             progress.superblock_errors += 1;
+            self.errors.entry(bad.copy.device).or_default().corruptions += 1;
             count(progress, bad.fate);
             let len = to_u64(SUPERBLOCK_SIZE);
             self.report.faults.push(fault(ScrubbedKind::Superblock, (bad.copy.offset, len), &bad.copy, bad.fate));
@@ -120,13 +125,23 @@ impl Found {
 
     fn add_bad(&mut self, bad: &BadUnit) {
         let progress = &mut self.report.progress;
+        let errors = self.errors.entry(bad.copy.device).or_default();
         match (&bad.copy.cause, bad.is_tree) {
-            (Cause::Device(_), _) => progress.read_errors += 1,
+            (Cause::Device(_), _) => {
+                progress.read_errors += 1;
+                errors.read_errors += 1;
+            }
             (Cause::Corrupt(error), true) => {
                 progress.tree_errors += 1;
-                progress.generation_errors += u64::from(error.what == BLOCK_GENERATION);
+                let is_generation = error.what == BLOCK_GENERATION;
+                progress.generation_errors += u64::from(is_generation);
+                let counter = if is_generation { &mut errors.generation_errors } else { &mut errors.corruptions };
+                *counter += 1;
             }
-            (Cause::Corrupt(_), false) => progress.data_errors += 1,
+            (Cause::Corrupt(_), false) => {
+                progress.data_errors += 1;
+                errors.corruptions += 1;
+            }
         }
         count(progress, bad.fate);
         if bad.fate == Fate::Lost && !bad.is_tree && self.lost.len() < LOST_PLACES_MAX {

@@ -1,11 +1,11 @@
-//! Reads and changes the device's error counters, in the item that the kernel keeps them in: `btrfs device stats` shows
-//! it. Called by `run` and `volume::scrub`.
+//! Reads and resets the devices' error counters, in the items that the kernel keeps them in: `btrfs device stats` shows
+//! them. Commits add to them ([`btrfs_store::Store::count_device_errors`]). Called by `volume::scrub`.
 
 use btrfs_disk::items::{DevStatsItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{Key, TreeId};
+use zerocopy::FromZeros as _;
 
-use super::report::ScrubProgress;
 use crate::dir::Namespace;
 use crate::error::{CallerError, Result};
 
@@ -32,12 +32,19 @@ impl DeviceErrors {
     }
 }
 
-/// The counters of the volume's default device.
+/// The counters of all devices that the volume writes to, by their numbers.
 ///
 /// # Errors
 /// Damage, I/O.
-pub(crate) fn read(names: &Namespace) -> Result<DeviceErrors> {
-    let device = names.core.store.default_device().0;
+pub(crate) fn read(names: &Namespace) -> Result<Vec<DeviceErrors>> {
+    let devices = names.core.store.devices();
+    let own = devices.iter().filter(|device| !device.is_seed);
+    let mut errors = own.map(|device| read_one(names, device.id.0)).collect::<Result<Vec<_>>>()?;
+    errors.sort_by_key(|errors| errors.device);
+    Ok(errors)
+}
+
+fn read_one(names: &Namespace, device: u64) -> Result<DeviceErrors> {
     let found = names.core.store.tree(TreeId::DEV)?.get(&key(device))?;
     let none = DeviceErrors { device, ..DeviceErrors::default() };
     // An older kernel's item may be shorter: missing counters are zero.
@@ -58,51 +65,25 @@ pub(crate) fn read(names: &Namespace) -> Result<DeviceErrors> {
 ///
 /// # Errors
 /// `ReadOnly`; as a sync.
-pub(crate) fn reset(names: &Namespace) -> Result<DeviceErrors> {
+pub(crate) fn reset(names: &Namespace) -> Result<Vec<DeviceErrors>> {
     if names.core.store.is_read_only() {
         return Err(CallerError::ReadOnly.into());
     }
+    // Those that are counted in memory come first.
+    names.core.store.commit()?;
     let before = read(names)?;
-    if !before.is_zero() {
-        write(names, &DeviceErrors { device: before.device, ..DeviceErrors::default() })?;
+    let tree = names.core.store.tree(TreeId::DEV)?;
+    for errors in before.iter().filter(|errors| !errors.is_zero()) {
+        let reservation = names.reserve(1)?;
+        names.apply(reservation, |txn| {
+            txn.put(&tree, &key(errors.device), DevStatsItem::new_zeroed().bytes())?;
+            Ok(())
+        })?;
     }
+    names.core.store.commit()?;
     Ok(before)
-}
-
-/// Adds the errors found by a scrub.
-///
-/// # Errors
-/// As a sync.
-pub(super) fn add(names: &Namespace, found: &ScrubProgress) -> Result<()> {
-    let before = read(names)?;
-    let corruption = found.data_errors.saturating_add(found.tree_errors).saturating_add(found.superblock_errors);
-    let now = DeviceErrors {
-        read: before.read.saturating_add(found.read_errors),
-        corruption: before.corruption.saturating_add(corruption.saturating_sub(found.generation_errors)),
-        generation: before.generation.saturating_add(found.generation_errors),
-        ..before
-    };
-    if now == before { Ok(()) } else { write(names, &now) }
 }
 
 fn key(device: u64) -> Key {
     Key::new(objectid::DEV_STATS, item_type::PERSISTENT_ITEM, device)
-}
-
-fn write(names: &Namespace, errors: &DeviceErrors) -> Result<()> {
-    let item = DevStatsItem {
-        write_errors: errors.write.into(),
-        read_errors: errors.read.into(),
-        flush_errors: errors.flush.into(),
-        corruption_errors: errors.corruption.into(),
-        generation_errors: errors.generation.into(),
-    };
-    let tree = names.core.store.tree(TreeId::DEV)?;
-    let reservation = names.reserve(1)?;
-    names.apply(reservation, |txn| {
-        txn.put(&tree, &key(errors.device), item.bytes())?;
-        Ok(())
-    })?;
-    names.core.store.commit()?;
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Does the periodic background work: writes old dirty data, commits, takes deleted subvolumes apart, removes empty
 //! block groups. The server of a mount calls it in steps, through `file_system`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{BtrfsFs, FsOptions};
@@ -21,6 +22,8 @@ pub(super) struct Background {
     interval: Duration,
     step: Duration,
     state: Mutex<Due>,
+    /// Failed devices that were told of.
+    losses: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -36,6 +39,7 @@ impl Background {
         Self {
             interval,
             step: (interval / STEPS_PER_INTERVAL).max(STEP_MIN),
+            losses: AtomicU64::new(0),
             state: Mutex::new(Rank::Background, Due { committed: now, written_to: 0 }),
         }
     }
@@ -47,6 +51,7 @@ impl BtrfsFs {
         if self.volume.is_read_only() || self.core().store.poisoned().is_some() {
             return self.background.interval;
         }
+        self.warn_of_losses();
         // Where the first fails, the next open of the volume continues.
         let done = subvol::drop_dead_trees(self.namespace()).and_then(|()| self.write_old());
         if let Err(error) = done {
@@ -68,6 +73,21 @@ impl BtrfsFs {
             self.faults.errno(&error);
         }
         self.volume.sync_and_gather()
+    }
+
+    /// Logs that devices failed since the last call.
+    fn warn_of_losses(&self) {
+        let losses = self.core().store.lost_devices();
+        if self.background.losses.swap(losses, Ordering::Relaxed) < losses {
+            let devices = self.core().store.devices();
+            let missing = devices.iter().filter(|device| device.is_missing).map(|device| device.id.to_string());
+            let missing: Vec<String> = missing.collect();
+            tracing::error!(
+                "a device failed, and the volume goes on without it; missing now: {}; `spinney device resync` or \
+                 `device replace` mends that",
+                missing.join(", ")
+            );
+        }
     }
 
     fn write_old(&self) -> Result<()> {

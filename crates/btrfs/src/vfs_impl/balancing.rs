@@ -8,6 +8,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use btrfs_disk::DevId;
 use vfs::Size;
 
 use super::BtrfsFs;
@@ -136,24 +137,42 @@ impl BtrfsFs {
         Ok(())
     }
 
-    /// Changes the size of the volume.
+    /// Changes the size of the volume, by that of its default device, or of a device: `ID:SIZE`.
     ///
     /// # Errors
-    /// `InvalidArgument` for an invalid size, `Busy` where a balance or another change of the size is running; as
-    /// [`vfs::Volume::resize`].
+    /// `InvalidArgument` for an invalid size, `NotFound` for an unknown device, `Busy` where a balance or another
+    /// change of the size is running; as [`vfs::Volume::resize`].
     pub(super) fn order_resize(&self, order: &[u8]) -> Result<()> {
-        let size = match std::str::from_utf8(order) {
-            Ok("min") => Size::Least,
-            Ok("max") => Size::Bytes(self.volume.device_bytes()),
-            Ok(bytes) => Size::Bytes(bytes.parse().map_err(|_| CallerError::InvalidArgument)?),
-            Err(_) => return Err(CallerError::InvalidArgument.into()),
+        let text = std::str::from_utf8(order).map_err(|_| CallerError::InvalidArgument)?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| CallerError::InvalidArgument);
+        let (device, size) = match text.split_once(':') {
+            Some((id, size)) => (Some(DevId(number(id)?)), size),
+            None => (None, text),
+        };
+        let size = match (size, device) {
+            ("min", _) => Size::Least,
+            ("max", None) => Size::Bytes(self.volume.device_bytes()),
+            ("max", Some(id)) => {
+                let devices = self.core().store.devices();
+                let device = devices.iter().find(|device| device.id == id).ok_or(CallerError::NotFound)?;
+                Size::Bytes(device.device_bytes)
+            }
+            (bytes, _) => Size::Bytes(number(bytes)?),
         };
         {
             let mut place = self.balancing.place.lock();
             place.clear(self.core())?;
             place.is_resizing = true;
         }
-        let resized = self.volume.resize(size);
+        let reshaping = self.core().data.begin_reshaping();
+        if reshaping.is_none() {
+            self.balancing.place.lock().is_resizing = false;
+            return Err(CallerError::Busy.into());
+        }
+        let resized = match device {
+            Some(id) => self.volume.resize_device(id, size),
+            None => self.volume.resize(size),
+        };
         self.balancing.place.lock().is_resizing = false;
         resized.map(drop)
     }
@@ -242,7 +261,8 @@ impl BtrfsFs {
         let percent = u64::from(self.options.bg_reclaim_threshold);
         if place.reclaiming.is_none() && percent > 0 && !place.is_resizing {
             let found = place.reclaim.next(&self.core().store.movable_groups(), percent);
-            place.reclaiming = found.map(Running::of_group);
+            let reshaping = || self.core().data.begin_reshaping();
+            place.reclaiming = found.and_then(|group| Some(Running::of_group(group, reshaping()?)));
         }
         &mut place.reclaiming
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use blockdev::backends::OverlayDevice;
 use blockdev::{Access, Device, Locator};
 use btrfs_disk::{Generation, TreeId};
-use btrfs_pool::Mode;
+use btrfs_pool::{MemberError, Mode};
 use btrfs_store::{MakeOptions, Store, StoreOptions};
 
 use super::options::SubvolumeChoice;
@@ -23,6 +23,9 @@ use vfs::Result;
 /// Most bytes of changes that the replay of a log may keep in memory, for a read-only volume. The kernel commits before
 /// a log grows that far.
 const OVERLAY_BYTES_MAX: usize = 1 << 30;
+
+/// The devices of a volume.
+type Devices = Vec<Arc<dyn Device>>;
 
 impl VolumeOptions {
     /// Opens an image file or block device. A path that does not exist and ends in `?offset=N` names a partition of the
@@ -55,6 +58,42 @@ impl VolumeOptions {
     /// # Errors
     /// As [`VolumeOptions::open`]; `Members` for devices that are missing, of another file system, or out of date.
     pub fn open_devices(&self, devices: Vec<Arc<dyn Device>>) -> Result<Volume> {
+        let (devices, stale) = self.put_stale_aside(devices);
+        let options = Self { degraded: self.degraded || !stale.is_empty(), ..self.clone() };
+        let volume = options.open_given(devices)?;
+        volume.core().data.keep_stale(stale);
+        Ok(volume)
+    }
+
+    /// The devices of a volume without those that missed commits, and those; none where they are to be refused.
+    fn put_stale_aside(&self, devices: Devices) -> (Devices, Devices) {
+        if self.read_only || !self.resync || devices.len() < 2 {
+            return (devices, Vec::new());
+        }
+        let (mut fresh, mut stale) = (devices.clone(), Vec::new());
+        loop {
+            let mode = if stale.is_empty() && !self.degraded { Mode::Strict } else { Mode::Degraded };
+            let look = StoreOptions { read_only: true, mode, ..self.store_options() };
+            match Store::open(fresh.clone(), &look) {
+                Err(btrfs_store::Error::Members(error)) => {
+                    let MemberError::Stale { device, .. } = *error else { break };
+                    let Some(at) = fresh.iter().position(|known| known.name() == device) else { break };
+                    stale.push(fresh.remove(at));
+                }
+                Ok(store) if !stale.is_empty() => {
+                    let count = usize::try_from(store.superblock().fields().num_devices.get()).unwrap_or(usize::MAX);
+                    if self.degraded || devices.len() >= count {
+                        return (fresh, stale);
+                    }
+                    break;
+                }
+                _ => break,
+            }
+        }
+        (devices, Vec::new())
+    }
+
+    fn open_given(&self, devices: Vec<Arc<dyn Device>>) -> Result<Volume> {
         let store = Store::open(devices.clone(), &self.store_options()).map_err(crate::Error::from)?;
         if !self.verify_data && !self.read_only {
             return Err(Error::Unsupported("writing to a volume without verifying its data".into()).into());
@@ -138,6 +177,7 @@ impl VolumeOptions {
             cache_bytes: self.cache_bytes,
             worker_count: self.workers,
             discard: self.discard,
+            leaves_parity: self.leaves_parity,
             env: self.env.clone(),
             ..StoreOptions::default()
         }

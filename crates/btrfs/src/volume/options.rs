@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use btrfs_disk::{Generation, TreeId};
-use btrfs_store::{Env, TooShort};
+use btrfs_store::{Env, NewProfiles, TooShort};
 
+use crate::balance::BalanceSpec;
 use crate::inode::{Compression, InodeFlags};
 
 /// Dirty file data kept in memory before writers have to write it out.
@@ -37,6 +38,8 @@ pub struct VolumeOptions {
     pub(crate) verify_data: bool,
     pub(crate) backup_roots: bool,
     pub(crate) degraded: bool,
+    pub(crate) resync: bool,
+    pub(crate) leaves_parity: Option<NewProfiles>,
     pub(crate) env: Env,
     pub(crate) owner: (u32, u32),
 }
@@ -71,6 +74,8 @@ impl Default for VolumeOptions {
             verify_data: true,
             backup_roots: false,
             degraded: false,
+            resync: false,
+            leaves_parity: None,
             env: Env::default(),
             owner: (0, 0),
         }
@@ -115,11 +120,28 @@ impl VolumeOptions {
         self
     }
 
-    /// Whether some devices of a volume may be missing; read-only volumes only. Data without a copy on the other
-    /// devices cannot be read. The kernel's name is `degraded`.
+    /// Whether some devices of a volume may be missing. Data without a copy on the other devices cannot be read, and
+    /// the volume cannot be written if there is any. The kernel's name is `degraded`.
     #[must_use]
     pub fn degraded(mut self, degraded: bool) -> Self {
         self.degraded = degraded;
+        self
+    }
+
+    /// Whether devices that missed commits are put aside, if the volume can be written without them, instead of being
+    /// refused: [`Volume::resync_stale_device`](super::Volume::resync_stale_device) then brings them up to date. All
+    /// devices have to be given, unless others may be missing, too ([`Self::degraded`]).
+    #[must_use]
+    pub fn resync(mut self, resync: bool) -> Self {
+        self.resync = resync;
+        self
+    }
+
+    /// Opens a volume with RAID5 or RAID6 block groups for writing, if this balance converts all of them: they are
+    /// emptied by it, and never written. Without this option such a volume is only read.
+    #[must_use]
+    pub fn leave_parity(mut self, balance: &BalanceSpec) -> Self {
+        self.leaves_parity = Some(balance.new_profiles());
         self
     }
 

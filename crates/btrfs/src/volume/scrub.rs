@@ -40,19 +40,19 @@ impl Volume {
         Ok(self.core().store.hold_committed())
     }
 
-    /// The device's error counters, which the kernel keeps too.
+    /// The error counters of the devices that the volume writes to, by their numbers; the kernel keeps them too.
     ///
     /// # Errors
     /// Damage, I/O.
-    pub fn device_errors(&self) -> Result<DeviceErrors> {
+    pub fn device_errors(&self) -> Result<Vec<DeviceErrors>> {
         Ok(scrub::device_errors(self.namespace())?)
     }
 
-    /// Resets the device's error counters; returns the old ones.
+    /// Resets the devices' error counters; returns the old ones.
     ///
     /// # Errors
     /// `ReadOnly`; as [`vfs::Volume::sync`].
-    pub fn reset_device_errors(&self) -> Result<DeviceErrors> {
+    pub fn reset_device_errors(&self) -> Result<Vec<DeviceErrors>> {
         Ok(scrub::reset_device_errors(self.namespace())?)
     }
 }

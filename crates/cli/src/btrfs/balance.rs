@@ -195,12 +195,15 @@ impl Balance {
                 let spec = self.spec()?;
                 match image.mounted_dir()? {
                     Some(dir) => order_and_watch(&dir, &format!("start {spec}"), *how, out),
-                    None => balance(image, *how, out, |volume, watch| run_balance(volume, spec, watch)),
+                    None => balance(image, Some(&spec), *how, out, |volume, watch| run_balance(volume, spec, watch)),
                 }
             }
             Command::Resume { image, how } => match image.mounted_dir()? {
                 Some(dir) => order_and_watch(&dir, "resume", *how, out),
-                None => balance(image, *how, out, resume_balance),
+                None => {
+                    let paused = of_image(&format::open_image_as(image, true)?)?.spec;
+                    balance(image, paused.as_ref(), *how, out, resume_balance)
+                }
             },
             Command::Status { image, json } => {
                 let status = match image.mounted_dir()? {
@@ -269,6 +272,7 @@ fn name(image: &ImageArgs) -> String {
 /// Balances an image.
 fn balance(
     image: &ImageArgs,
+    spec: Option<&BalanceSpec>,
     how: How,
     out: &mut Output,
     run: impl FnOnce(&Volume, ProgressFn<'_>) -> Result<BalanceEnd, VolumeError>,
@@ -276,7 +280,11 @@ fn balance(
     if how.background {
         return Err(Failure::usage(format!("{}: only a mount goes on in the background", name(image))).into());
     }
-    let volume = format::open_writable(image)?;
+    // It may lead out of profiles that are only read.
+    let volume = format::open_with(image, &image.request(), |own| match spec {
+        Some(spec) => own.leave_parity(spec),
+        None => own,
+    })?;
     let interrupt = Interrupt::catch()?;
     let shown = Arc::new(Progress::default());
     let bar = Bar::new(&shown, !how.quiet);

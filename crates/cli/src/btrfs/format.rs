@@ -71,7 +71,7 @@ pub(super) fn open_as(image: &ImageArgs, options: &VolumeOptions) -> Result<Volu
     open_with(image, options, |own| own)
 }
 
-fn open_with(image: &ImageArgs, options: &VolumeOptions, change: impl FnOnce(Own) -> Own) -> Result<Volume> {
+pub(super) fn open_with(image: &ImageArgs, options: &VolumeOptions, change: impl FnOnce(Own) -> Own) -> Result<Volume> {
     let opened = open_devices(image, options).and_then(|devices| {
         let volume = open_changed(devices, options, change)?;
         tell_of_cut(&volume)?;

@@ -6,6 +6,7 @@
 
 use std::io::{BufWriter, Write as _};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -14,6 +15,7 @@ use spinney::btrfs::forks::Forks;
 use spinney::remote::{JobFailure, JobKind, Jobs};
 
 use super::check::mount as check;
+use super::device::{self, Resyncing};
 use super::diff::Diff;
 use super::fork::{self, Fork};
 use super::label::Label;
@@ -31,14 +33,17 @@ use crate::commands::output::Output;
 
 /// Jobs on a mounted volume.
 pub(crate) struct OfVolume {
-    volume: Volume,
+    volume: Arc<Volume>,
     forks: Forks,
     scrubbing: Scrubbing,
+    _resyncing: Resyncing,
 }
 
 impl OfVolume {
     pub(crate) fn new(volume: Volume) -> Self {
-        Self { forks: fork::forks_of(&volume), volume, scrubbing: Scrubbing::default() }
+        let volume = Arc::new(volume);
+        let (forks, resyncing) = (fork::forks_of(&volume), Resyncing::begin(&volume));
+        Self { forks, volume, scrubbing: Scrubbing::default(), _resyncing: resyncing }
     }
 
     fn run(&self, words: &[String], stream: UnixStream, changed: &mut Vec<Vec<u8>>) -> Result<String> {
@@ -57,6 +62,7 @@ impl OfVolume {
                 parse::<Fork>(&without_terminal(words))?.run_on(&self.forks, &mut out, changed)?;
                 out.finish().map(|()| String::new())
             }
+            Some(_) if device::serve(&self.volume, words, &stream)? => Ok(String::new()),
             Some(name) => self.report(name, words, stream).map(|()| String::new()),
             None => Err(unknown()),
         }
@@ -108,6 +114,7 @@ impl Jobs for OfVolume {
                 _ => JobKind::Changes,
             },
             Some("send" | "diff" | "map" | check::JOB) => JobKind::Reads,
+            Some(_) if device::only_reads(words) => JobKind::Reads,
             _ => JobKind::Changes,
         }
     }

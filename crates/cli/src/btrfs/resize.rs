@@ -33,12 +33,13 @@ use crate::commands::output::Output;
     "  spinney resize min site.img                 as small as possible: data is moved to the front\n",
     "  spinney resize max /dev/vdb1                as large as the disk, or the file, is\n",
     "  spinney resize +1G ./mnt                    a mounted file system, while it is in use\n",
+    "  spinney resize 2:max a.img,b.img            device 2 of a volume on several devices\n",
     "  spinney resize --json min site.img | jq .total_bytes"
 ))]
 pub(crate) struct Resize {
-    /// The new size; a change with + or -; `min` or `max`
+    /// The new size; a change with + or -; `min` or `max`; DEVID:SIZE for the device with this number
     #[arg(value_name = "SIZE", value_parser = parse, allow_hyphen_values = true)]
-    size: Size,
+    size: Asked,
     #[command(flatten)]
     image: ImageArgs,
     /// No summary
@@ -47,6 +48,13 @@ pub(crate) struct Resize {
     /// Report as JSON: {before_bytes, total_bytes}
     #[arg(long)]
     json: bool,
+}
+
+/// The requested size, of the volume or of one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    device: Option<u64>,
+    size: Size,
 }
 
 /// The requested size.
@@ -65,7 +73,15 @@ struct Report {
     total_bytes: u64,
 }
 
-fn parse(text: &str) -> Result<Size, String> {
+fn parse(text: &str) -> Result<Asked, String> {
+    let (device, size) = match text.split_once(':') {
+        Some((id, size)) => (Some(id.parse().map_err(|_| format!("`{id}` is no number of a device"))?), size),
+        None => (None, text),
+    };
+    Ok(Asked { device, size: parse_size(size)? })
+}
+
+fn parse_size(text: &str) -> Result<Size, String> {
     match (text, text.split_at_checked(1)) {
         ("min", _) => Ok(Size::Min),
         ("max", _) => Ok(Size::Max),
@@ -92,27 +108,46 @@ impl Resize {
 
     fn resize_image(&self) -> Result<(u64, u64)> {
         let volume = format::open_to_resize(&self.image)?;
-        let before = volume.info()?.total_bytes;
-        let size = match self.size {
-            Size::Max => self.check(before, Some(volume.device_bytes()))?,
+        let (before, max) = match self.size.device {
+            Some(id) => {
+                let devices = volume.devices();
+                let device = devices.iter().find(|device| device.id.0 == id).ok_or_else(|| self.no_device(id))?;
+                (device.total_bytes, device.device_bytes)
+            }
+            None => (volume.info()?.total_bytes, volume.device_bytes()),
+        };
+        let size = match self.size.size {
+            Size::Max => self.check(before, Some(max))?,
             _ => self.wanted(before)?,
         };
-        let total = volume.by_paths().resize(size).map_err(|error| self.explain(error, size))?;
+        let resized = match self.size.device {
+            Some(id) => volume.resize_device(id, size),
+            None => volume.by_paths().resize(size),
+        };
+        let total = resized.map_err(|error| self.explain(error, size))?;
         volume.close()?;
         Ok((before, total))
     }
 
     /// Asks the server of a mount to resize.
     fn resize_mount(&self, dir: &Path) -> Result<(u64, u64)> {
-        let size =
-            || -> Result<u64> { Ok(read_reply::<SpaceUsage>(dir, SpaceUsage::XATTR, "tell its size")?.device_bytes) };
+        let size = || -> Result<u64> {
+            let usage = read_reply::<SpaceUsage>(dir, SpaceUsage::XATTR, "tell its size")?;
+            let Some(id) = self.size.device else { return Ok(usage.device_bytes) };
+            let device = usage.devices.iter().find(|device| device.id == id);
+            Ok(device.ok_or_else(|| self.no_device(id))?.total_bytes)
+        };
         let before = size()?;
-        let (word, bytes) = match self.size {
+        let (word, bytes) = match self.size.size {
             Size::Max => ("max".to_owned(), None),
             _ => match self.wanted(before)? {
                 spinney::vfs::Size::Least => ("min".to_owned(), None),
                 spinney::vfs::Size::Bytes(bytes) => (bytes.to_string(), Some(bytes)),
             },
+        };
+        let word = match self.size.device {
+            Some(id) => format!("{id}:{word}"),
+            None => word,
         };
         server_report::order(dir, SpaceUsage::RESIZE_XATTR, &word, "change its size", |error| match error {
             Errno::BUSY => Some(server_report::refusal(dir, "a balance, or another change of its size, is under way")),
@@ -123,12 +158,17 @@ impl Resize {
     }
 
     fn wanted(&self, before: u64) -> Result<spinney::vfs::Size> {
-        match self.size {
+        match self.size.size {
             Size::Min | Size::Max => Ok(spinney::vfs::Size::Least),
             Size::Bytes(bytes) => self.check(before, Some(bytes)),
             Size::More(bytes) => self.check(before, before.checked_add(bytes)),
             Size::Less(bytes) => self.check(before, before.checked_sub(bytes)),
         }
+    }
+
+    fn no_device(&self, id: u64) -> Error {
+        let name = names::escaped(self.image.image.as_os_str().as_bytes());
+        Failure::refused(format!("{name}: the volume has no device {id}")).into()
     }
 
     /// Explains why the size could not be changed; for lack of space, with the requested size.
@@ -184,11 +224,14 @@ mod tests {
 
     #[test]
     fn sizes_are_absolute_or_changes_or_words() {
-        assert_eq!(parse("4G"), Ok(Size::Bytes(4 << 30)));
-        assert_eq!(parse("+1M"), Ok(Size::More(1 << 20)));
-        assert_eq!(parse("-4096"), Ok(Size::Less(4096)));
-        assert_eq!((parse("min"), parse("max")), (Ok(Size::Min), Ok(Size::Max)));
-        for wrong in ["", "+", "-", "large", "--1", "1:max"] {
+        let of_volume = |size| Ok(Asked { device: None, size });
+        assert_eq!(parse("4G"), of_volume(Size::Bytes(4 << 30)));
+        assert_eq!(parse("+1M"), of_volume(Size::More(1 << 20)));
+        assert_eq!(parse("-4096"), of_volume(Size::Less(4096)));
+        assert_eq!((parse("min"), parse("max")), (of_volume(Size::Min), of_volume(Size::Max)));
+        assert_eq!(parse("2:max"), Ok(Asked { device: Some(2), size: Size::Max }));
+        assert_eq!(parse("2:-1G"), Ok(Asked { device: Some(2), size: Size::Less(1 << 30) }));
+        for wrong in ["", "+", "-", "large", "--1", "1:", ":max", "x:max", "1:2:max"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

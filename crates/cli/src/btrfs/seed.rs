@@ -12,9 +12,9 @@ use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use spinney::blockdev::{self, Access, Device, Locator};
 use spinney::btrfs::pool::{Intent, Members, Mode};
-use spinney::btrfs::{DeviceState, VolumeInfo, VolumeOptions};
+use spinney::btrfs::{VolumeInfo, VolumeOptions};
 
-use crate::commands::failure::{Failure, Status};
+use crate::commands::failure::Failure;
 use crate::commands::image::{ImageArgs, open_devices};
 use crate::commands::output::Output;
 
@@ -66,21 +66,6 @@ impl Seed {
         }
         let state = if wanted { "is a seed: it is only read" } else { "is no seed any more" };
         Ok(writeln!(out, "{shown} {state}")?)
-    }
-}
-
-/// Fails if the device is a seed of the volume: a sprout cannot lose its seed.
-///
-/// # Errors
-/// `Unsupported` for a seed.
-pub(super) fn refuse(device: &DeviceState) -> Result<()> {
-    match device.is_seed {
-        true => {
-            let text =
-                format!("{}: this device is a seed of the volume and cannot be removed or replaced", device.name);
-            Err(Failure::new(Status::Unsupported, text).into())
-        }
-        false => Ok(()),
     }
 }
 

@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use spinney::btrfs::disk::flags::BlockGroupFlags;
-use spinney::btrfs::{GroupUsage, SpaceUsage};
+use spinney::btrfs::{DeviceUsage, GroupUsage, SpaceUsage};
 
 use super::server_report::read_reply;
 use super::{format, info};
@@ -30,7 +30,8 @@ use crate::commands::output::Output;
 pub(crate) struct Usage {
     #[command(flatten)]
     image: ReadArgs,
-    /// Report as JSON: {device_bytes, allocated_bytes, unallocated_bytes, used_bytes, free_bytes, groups: [...]}
+    /// Report as JSON: {device_bytes, allocated_bytes, unallocated_bytes, used_bytes, free_bytes, groups: [...],
+    /// devices: [...]}
     #[arg(long)]
     json: bool,
 }
@@ -55,6 +56,25 @@ struct Report {
     held_bytes: u64,
     has_multiple_profiles: bool,
     groups: Vec<Group>,
+    devices: Vec<Device>,
+}
+
+/// A device.
+#[derive(Serialize)]
+struct Device {
+    id: u64,
+    total_bytes: u64,
+    allocated_bytes: u64,
+    unallocated_bytes: u64,
+    groups: Vec<OnDevice>,
+}
+
+/// The part of a device that block groups with the same flags have.
+#[derive(Serialize)]
+struct OnDevice {
+    kind: String,
+    profile: String,
+    bytes: u64,
 }
 
 /// The block groups with the same flags.
@@ -104,14 +124,35 @@ fn report(usage: &SpaceUsage) -> Report {
         held_bytes: usage.held_bytes,
         has_multiple_profiles: kinds.into_iter().any(|kind| profiles(kind) > 1),
         groups,
+        devices: usage.devices.iter().map(|device| of_device(usage, device)).collect(),
     }
 }
 
+fn of_device(usage: &SpaceUsage, device: &DeviceUsage) -> Device {
+    let own = usage.shares.iter().filter(|share| share.id == device.id);
+    let groups = own.map(|share| OnDevice {
+        kind: (share.flags & !BlockGroupFlags::PROFILE_MASK).to_string(),
+        profile: profile_name(share.flags),
+        bytes: share.bytes,
+    });
+    Device {
+        id: device.id,
+        total_bytes: device.total_bytes,
+        allocated_bytes: device.allocated_bytes,
+        unallocated_bytes: device.total_bytes.saturating_sub(device.allocated_bytes),
+        groups: groups.collect(),
+    }
+}
+
+fn profile_name(flags: BlockGroupFlags) -> String {
+    let stored = flags & BlockGroupFlags::PROFILE_MASK;
+    if stored.is_empty() { "single".to_owned() } else { stored.to_string() }
+}
+
 fn group(group: &GroupUsage) -> Group {
-    let stored = group.flags & BlockGroupFlags::PROFILE_MASK;
     Group {
         kind: (group.flags & !BlockGroupFlags::PROFILE_MASK).to_string(),
-        profile: if stored.is_empty() { "single".to_owned() } else { stored.to_string() },
+        profile: profile_name(group.flags),
         count: group.count,
         total_bytes: group.total_bytes,
         used_bytes: group.used_bytes,
@@ -171,6 +212,14 @@ fn print(out: &mut Output, report: &Report, device: &str) -> Result<()> {
         writeln!(out, "   {device}: {} in {} {groups}", human::bytes(group.device_bytes), group.count)?;
     }
     writeln!(out, "\nUnallocated:\n   {device}: {}", human::bytes(report.unallocated_bytes))?;
+    // Of one device all was said.
+    for device in report.devices.iter().filter(|_| report.devices.len() > 1) {
+        writeln!(out, "\nDevice {}, {}:", device.id, human::bytes(device.total_bytes))?;
+        for OnDevice { kind, profile, bytes } in &device.groups {
+            writeln!(out, "   {kind}, {profile}: {}", human::bytes(*bytes))?;
+        }
+        writeln!(out, "   unallocated: {}", human::bytes(device.unallocated_bytes))?;
+    }
     Ok(())
 }
 

@@ -47,6 +47,7 @@ mod mount_times;
 mod mount_truncate;
 mod mount_whole;
 mod mounted;
+mod mounted_devices;
 mod other_format;
 mod places;
 mod quotas;

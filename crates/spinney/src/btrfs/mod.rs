@@ -26,12 +26,12 @@ pub use salvage::{RescueOptions, RescueReport, rescue};
 pub use ::btrfs::ablation;
 pub use ::btrfs::{
     BadSuperblock, BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Change, ChangeKind, ChunkInfo,
-    Compression, CompressionType, DeviceErrors, DeviceInfo, DeviceState, Error, Fate, FileSharing, FsOptions,
-    Generation, GroupUsage, HeldState, InodeFlags, InodeNo, LostRange, MakeOptions, MemberError, Named, NotBalance,
-    NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage, QuotaReport,
-    RebuildReport, Received, ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind, SendError,
-    SendOptions, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, TreeOptions, VerityAlgorithm,
-    VerityDigest, Volume, VolumeInfo, VolumeOptions,
+    Compression, CompressionType, DeviceErrors, DeviceInfo, DeviceShare, DeviceState, DeviceUsage, Error, Fate,
+    FileSharing, FsOptions, Generation, GroupUsage, HeldState, InodeFlags, InodeNo, LostRange, MakeOptions,
+    MemberError, Named, NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind,
+    QuotaPage, QuotaReport, RebuildReport, Received, ScrubFault, ScrubOptions, ScrubProgress, ScrubReport,
+    ScrubbedKind, SendError, SendOptions, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, TreeOptions,
+    VerityAlgorithm, VerityDigest, Volume, VolumeInfo, VolumeOptions,
 };
 
 /// Backups of subvolumes as differences, and restores.

@@ -31,6 +31,8 @@ pub(super) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
                       `spinney generations` lists them
   degraded            devices of the volume may be missing; what lies on those alone cannot be read, and
                       nothing is written if a block group needs them
+  resync, noresync    a device that missed commits is brought up to date in the background, and not read
+                      before (the default); or the mount is refused
   super=COPY          opens the volume by this copy of the superblock: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB
   nologreplay, norecovery, rescue=nologreplay
                       with ro: shows the last commit, without what a crash left in the log
@@ -52,6 +54,8 @@ const NAMES: &[&str] = &[
     "nodatasum",
     "datasum",
     "degraded",
+    "resync",
+    "noresync",
     "nologreplay",
     "norecovery",
     "rescue",
@@ -278,6 +282,7 @@ impl Wanted {
             }
             ("nodiscard", None) => options.discard(false),
             ("degraded", None) => options.degraded(true),
+            ("resync" | "noresync", None) => options.resync(name == "resync"),
             ("user_subvol_ioctls" | "nouser_subvol_ioctls", None) => {
                 self.served.user_subvol_ioctls = name == "user_subvol_ioctls";
                 options
@@ -533,7 +538,7 @@ mod tests {
         #[cfg(not(feature = "lock-statistics"))]
         assert!(check("lock_statistics=x").unwrap_err().to_string().contains("unknown option `lock_statistics`"));
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
-        assert_eq!(NAMES.iter().filter(listed).count(), 17);
+        assert_eq!(NAMES.iter().filter(listed).count(), 18);
     }
 
     #[test]

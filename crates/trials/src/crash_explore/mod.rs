@@ -57,7 +57,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Only these workloads: ace1, ace2-, ace2-3-17, ace3-4, random-5, threads-, ...; of subvolumes as such: default-,
-    /// receipt-, cleaning-, or scripts for the three of them
+    /// receipt-, cleaning-, or scripts for the three of them; of devices, with --several: devices-
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
     /// Only this state, as a failure names it after the slash: 3:without-2, drawn-17
@@ -141,6 +141,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let report = watched(&progress, states, PROGRESS, || match &steps {
         Some(steps) => explore_steps(&config, &[], steps),
+        None if options.workload.as_deref().is_some_and(scripts::is_about_devices) => {
+            scripts::explore_devices(&config, several(options)?)
+        }
         None if options.workload.as_deref().is_some_and(scripts::is_named) => scripts::explore(&config),
         None if options.ci && options.workload.is_none() && options.format == Kind::Btrfs => {
             let mut report = explore_all(&config)?;

@@ -4,11 +4,13 @@
 //! walks all files: with all devices, with each set of missing devices that the profile tolerates, and with the
 //! contents of as many devices overwritten. Each walk has to equal the kernel's. A check of all data must find no
 //! error, a rescue and a mount must show the same contents, and reading must not change a byte of the devices. Then
-//! Spinney and the kernel write in turns ([`writing`]). For volumes with parity, Spinney must refuse to write, and a
-//! scrub must find no wrong parity. The last part tests seeds ([`sprouts`]).
+//! Spinney and the kernel write in turns ([`writing`]), and the devices change while Spinney has the volume mounted
+//! ([`mounting`]). For volumes with parity, Spinney must refuse to write, a scrub must find no wrong parity, and a
+//! balance converts them. The last part tests seeds ([`sprouts`]).
 //!
 //! Needs root, without which it is skipped, and a built `spinney` program. Called by `cargo trials several-devices`.
 
+mod mounting;
 mod sprouts;
 mod writing;
 
@@ -156,8 +158,16 @@ impl Trial<'_> {
             destroy(image, seed)?;
             compare(&expected, &walk(&list, false)?).with_context(|| format!("with {count} devices destroyed"))?;
         }
-        if !self.layout.is_read_only {
+        if self.layout.is_read_only {
+            // The contents were destroyed above.
+            let _ = self.make(&images, seed)?;
+            self.left_parity(&images, seed + 200).context("leaving parity")?;
+        } else {
             self.written(&images, seed).context("writing in turns")?;
+            let _ = self.make(&images, seed)?;
+            if images.len() > 2 || self.layout.may_lose == 0 {
+                self.changed_while_mounted(&images, seed + 300).context("while mounted")?;
+            }
         }
         let (name, count) = (self.layout.name, expected.len());
         println!("{name}: {} devices, {count} names, {sets} sets of missing devices, 0 differences", images.len());

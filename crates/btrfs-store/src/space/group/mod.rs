@@ -37,6 +37,8 @@ pub struct GroupInfo {
     pub excluded: Vec<Run>,
     /// Nothing may be allocated from it.
     pub read_only: bool,
+    /// It can be emptied, and is not written otherwise: its profile is only read.
+    pub is_only_left: bool,
 }
 
 /// A block group.
@@ -48,6 +50,7 @@ pub struct BlockGroup {
     excluded: Box<[Run]>,
     excluded_bytes: u64,
     read_only: bool,
+    is_only_left: bool,
     /// It is being emptied: nothing is allocated from it, and bytes freed in it are not available. Changes under the
     /// lock of the state.
     is_closed: AtomicBool,
@@ -147,7 +150,8 @@ impl BlockGroup {
             excluded_bytes,
             excluded: info.excluded.into_boxed_slice(),
             read_only: info.read_only,
-            is_closed: AtomicBool::new(false),
+            is_only_left: info.is_only_left,
+            is_closed: AtomicBool::new(info.is_only_left),
             len_bound: AtomicU64::new(0),
             is_touched: AtomicBool::new(false),
             state: Mutex::new(
@@ -192,7 +196,13 @@ impl BlockGroup {
         self.read_only
     }
 
-    /// It is being emptied.
+    /// It can be emptied, and is not written otherwise.
+    #[must_use]
+    pub const fn is_only_left(&self) -> bool {
+        self.is_only_left
+    }
+
+    /// It is being emptied, or can only be emptied.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Relaxed)

@@ -14,6 +14,7 @@ fn group() -> BlockGroup {
         used: 100,
         excluded: vec![run(1500, 64)],
         read_only: false,
+        is_only_left: false,
     })
 }
 

@@ -11,6 +11,7 @@
 //! Failure: a bad copy is not a failure of the scrub, but a result in [`ScrubStep::bad`]. If the volume needs the space
 //! that the view holds, the view is given up, and the scrub fails: the caller begins another one at [`Scrub::place`].
 
+mod outdated;
 mod parity_rows;
 mod rebuild;
 
@@ -37,7 +38,7 @@ use btrfs_pool::plan::plan;
 use btrfs_pool::supers::Copies;
 use btrfs_pool::{Chunk, Pool, PoolDevice, Purpose, check_sector};
 
-pub use rebuild::{Rebuild, RebuildStep};
+pub use rebuild::{Rebuild, RebuildStep, Still};
 
 /// Bytes of extents in one step, of each copy.
 const STEP_BYTES: u64 = 16 << 20;
@@ -117,6 +118,13 @@ enum Content {
     Blocks(Vec<(u8, Generation)>),
     /// Data, with its checksums.
     Data(CsumRange),
+}
+
+impl Content {
+    /// True for data of which some has no checksum, and so may be overwritten in place.
+    fn is_bare_somewhere(&self) -> bool {
+        matches!(self, Self::Data(csums) if csums.all().is_none())
+    }
 }
 
 /// A run of extents of one kind that lie side by side.

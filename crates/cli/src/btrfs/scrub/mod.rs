@@ -20,6 +20,7 @@ use crate::commands::human;
 use crate::commands::image::ImageArgs;
 use crate::commands::output::Output;
 
+pub(super) use report::Lost;
 pub(super) use server_scrub::Scrubbing;
 pub(super) use stats::Stats;
 

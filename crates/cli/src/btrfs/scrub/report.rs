@@ -1,11 +1,12 @@
 //! Prints the report of a finished scrub, as text (`print`) and for `--json` (`Report`). Called by `run`.
 
+use std::fmt;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use anyhow::Result;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use spinney::btrfs::{Fate, LostRange, ScrubFault, ScrubReport, ScrubbedKind};
 
 use super::status::Counts;
@@ -38,8 +39,9 @@ struct Fault {
     fate: &'static str,
 }
 
-#[derive(Serialize)]
-struct Lost {
+/// A part of a file of which no copy is good.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::btrfs) struct Lost {
     path: Option<String>,
     subvolume: u64,
     inode: u64,
@@ -82,6 +84,16 @@ impl From<&LostRange> for Lost {
     }
 }
 
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, subvolume, inode, offset, bytes } = self;
+        match path {
+            Some(path) => write!(f, "lost: {path}: {bytes} bytes at {offset}"),
+            None => write!(f, "lost: inode {inode} of subvolume {subvolume}: {bytes} bytes at {offset}"),
+        }
+    }
+}
+
 fn kind_name(kind: ScrubbedKind) -> &'static str {
     match kind {
         ScrubbedKind::Superblock => "superblock",
@@ -112,9 +124,7 @@ pub(super) fn print(report: &ScrubReport, took: Duration, out: &mut Output) -> R
         writeln!(out, "... and {untold} more")?;
     }
     for range in report.lost.iter().take(LINES_MAX) {
-        let Lost { path, subvolume, inode, offset, bytes } = Lost::from(range);
-        let path = path.unwrap_or_else(|| format!("inode {inode} of subvolume {subvolume}"));
-        writeln!(out, "lost: {path}: {bytes} bytes at {offset}")?;
+        writeln!(out, "{}", Lost::from(range))?;
     }
     if report.lost.len() > LINES_MAX {
         writeln!(out, "... and {} more parts of files", report.lost.len() - LINES_MAX)?;

@@ -33,6 +33,9 @@ use spinney::mounts;
 /// below 384 MiB.
 const CACHE_BYTES: usize = 96 << 20;
 
+/// The option that has devices brought up to date that missed commits.
+const RESYNC: &str = "resync";
+
 /// Serves a mount to its end. Failures are sent to the supervisor, which reports them.
 pub(super) fn run(mount: &Mount) -> Result<()> {
     let channel = Channel::inherited()?;
@@ -70,6 +73,10 @@ pub(super) fn open_file_system(mount: &Mount, settings: &Settings, devices: Devi
     let mut options = settings.request.clone();
     options.cache_bytes.get_or_insert(CACHE_BYTES);
     let opened = format::of_all(&devices).and_then(|format| {
+        if format.is_option(RESYNC) {
+            // Options of the user come later, and count.
+            options.own.insert(0, (RESYNC.to_owned(), None));
+        }
         let volume = spinney::open_as(format, devices, &options)?;
         Ok(Served { file_system: volume.serve()?, jobs: (format::face(format).jobs)(&volume) })
     });

@@ -1,17 +1,20 @@
 //! Explores power cuts of scripts: operations on subvolumes, interrupted at every moment.
 //!
-//! They choose the default subvolume (`default`), receive streams (`receipt`), and delete in steps (`cleaning`): the
-//! language of workloads lacks these, since not every format has them. The seed and its number determine each script.
+//! They choose the default subvolume (`default`), receive streams (`receipt`), delete in steps (`cleaning`), and
+//! change devices (`devices`): the language of workloads lacks these, since not every format has them. The seed and its
+//! number determine each script.
 //!
 //! Failure: a script that cannot be run. Wrong states are in the report. Called by `crash_explore`.
 
 mod cleaning;
 mod default;
+mod devices;
 mod receipt;
 
 use anyhow::{Context as _, Result};
 use blockdev::Device;
 use btrfs::Volume;
+use btrfs_crash::Several;
 use crash_explorer::{Config, Form, Report, Script, explore_script};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,6 +29,41 @@ pub(super) const ALL: &str = "scripts";
 const STATES_MAX: u64 = 1000;
 /// Fewest states of a script, so that each kind has some.
 const STATES_MIN: u64 = 100;
+
+/// The kind that changes devices; it needs a layout of several.
+const DEVICES: &str = "devices-";
+
+/// Explores scripts that change the devices of volumes with this layout.
+///
+/// # Errors
+/// As [`explore`].
+pub(super) fn explore_devices(config: &Config, layout: Several) -> Result<Report> {
+    let config = Config { format: Arc::new(devices::Blank(layout)), ..config.clone() };
+    let wanted = config.workload.as_deref().unwrap_or_default();
+    let number = wanted.strip_prefix(DEVICES).filter(|number| !number.is_empty());
+    let run = |number: u64, states: u64| {
+        let seed = config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number;
+        let script = devices::Devices::new(format!("{DEVICES}{number}"), seed, number, layout);
+        explore_script(&Config { states, ..config.clone() }, &script)
+    };
+    if let Some(number) = number {
+        return run(number.parse().with_context(|| format!("{wanted}: not the name of a script"))?, config.states);
+    }
+    let mut total = Report::default();
+    for number in 0.. {
+        let left = config.states.saturating_sub(total.states);
+        if left == 0 || total.failure_count >= config.failures_max {
+            break;
+        }
+        add(&mut total, run(number, (config.states / 12).clamp(STATES_MIN, STATES_MAX).min(left))?);
+    }
+    Ok(total)
+}
+
+/// True for the name of a script about devices, or the beginning of one.
+pub(super) fn is_about_devices(workload: &str) -> bool {
+    workload.starts_with(DEVICES)
+}
 
 /// True for the name of a script, or the beginning of one.
 pub(super) fn is_named(workload: &str) -> bool {
