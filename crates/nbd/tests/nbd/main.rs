@@ -5,6 +5,7 @@
 #[path = "../../../../fuzz/src/nbd.rs"]
 #[allow(unreachable_pub, reason = "the fuzz targets are a crate of their own")]
 mod fuzzed;
+mod encrypted;
 mod garbage;
 mod harness;
 mod hostile_clients;
