@@ -4,9 +4,8 @@
 //! change files -> backup, killed -> backup, to its end -> verify all objects -> restore -> compare with the source
 //! ```
 //!
-//! The place is a directory, or with `--moto` a bucket of `moto_server`; `ceph --s3` uses a bucket of its gateway
-//! ([`Bucket`]). At the end two backups write at once, of which the second one has to be told so; and there is no object
-//! that no state needs. Fails in the round that lost something; the seed repeats the changes, though not the moments.
+//! The place is a directory, or with `--moto` a bucket of `moto_server`. At the end two backups write at once, of which
+//! the second one has to be told so; and there is no object that no state needs. Fails in the round that lost something; the seed repeats the changes, though not the moments.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -52,11 +51,11 @@ pub(crate) struct Options {
 
 /// A bucket of a server of S3.
 #[derive(Debug, Clone)]
-pub(crate) struct Bucket {
+struct Bucket {
     /// As `http://127.0.0.1:PORT`.
-    pub(crate) endpoint: String,
-    pub(crate) key: String,
-    pub(crate) secret: String,
+    endpoint: String,
+    key: String,
+    secret: String,
 }
 
 impl Bucket {
@@ -72,7 +71,7 @@ impl Bucket {
 
 /// The place that backups go to.
 #[derive(Debug)]
-pub(crate) enum Place {
+enum Place {
     Directory(PathBuf),
     Bucket(Bucket),
 }
@@ -149,7 +148,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 /// An image, and the place that it is backed up to.
-pub(crate) struct Trial {
+struct Trial {
     program: PathBuf,
     dir: PathBuf,
     place: Place,
@@ -161,7 +160,7 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    pub(crate) fn new(program: &Path, dir: &Path, place: Place, seed: u64) -> Result<Self> {
+    fn new(program: &Path, dir: &Path, place: Place, seed: u64) -> Result<Self> {
         place.make()?;
         let (program, dir) = (std::path::absolute(program)?, dir.to_owned());
         Ok(Self { program, dir, place, random: Random::new(seed), seed, time: 1_795_564_800, files: 0 })
@@ -190,7 +189,7 @@ impl Trial {
     }
 
     /// Runs all rounds, and lets two backups meet.
-    pub(crate) fn run(mut self, times: u64) -> Result<()> {
+    fn run(mut self, times: u64) -> Result<()> {
         self.spinney(&["mkfs", "-q", "--size", "1G", "site.img"])?;
         self.spinney(&["subvolume", "create", "site.img", "/home"])?;
         for _ in 0..FILES {
@@ -201,7 +200,8 @@ impl Trial {
         let mut longest = begun.elapsed();
         let (start, mut killed) = (Instant::now(), 0u64);
         for round in 0..times {
-            let taken = self.round(longest, &mut killed).with_context(|| format!("round {round}, seed {}", self.seed))?;
+            let taken =
+                self.round(longest, &mut killed).with_context(|| format!("round {round}, seed {}", self.seed))?;
             longest = longest.max(taken);
         }
         self.meet()?;

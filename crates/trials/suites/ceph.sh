@@ -1,10 +1,10 @@
 #!/bin/bash
 # A Ceph cluster on 127.0.0.1 for `cargo trials ceph`: one monitor, one manager, and OSDs whose disks are files.
-#   ceph.sh start DIR OSDS [gateway PORT]   starts it below DIR; with `gateway` also S3 at http://127.0.0.1:PORT
-#   ceph.sh kill DIR NAME                   kills a daemon, such as osd.1, with SIGKILL
-#   ceph.sh revive DIR NUMBER               starts a killed OSD again
-#   ceph.sh stop DIR                        ends the processes of this cluster, by their ids
-# Packages of Debian 12: ceph-mon ceph-osd ceph-mgr ceph-common (radosgw for the gateway).
+#   ceph.sh start DIR OSDS     starts it below DIR
+#   ceph.sh kill DIR NAME      kills a daemon, such as osd.1, with SIGKILL
+#   ceph.sh revive DIR NUMBER  starts a killed OSD again
+#   ceph.sh stop DIR           ends the processes of this cluster, by their ids
+# Packages of Debian 12: ceph-mon ceph-osd ceph-mgr ceph-common.
 set -eu
 what=${1:?start, kill, revive or stop}
 dir=$(realpath -m "${2:?a directory}")
@@ -34,7 +34,7 @@ case $what in
       [ -f "$file" ] || continue
       pid=$(cat "$file")
       # A number may belong to another process by now.
-      tr '\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null | grep -qE '(ceph|radosgw)' && kill -9 "$pid" || true
+      tr '\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null | grep -q ceph && kill -9 "$pid" || true
       rm -f "$file"
     done
     exit 0 ;;
@@ -102,11 +102,3 @@ done
 wait_for are_up "$osds"
 ceph osd pool create rbd 8 > /dev/null 2>&1
 rbd pool init rbd
-if [ "${4:-}" = gateway ]; then
-  pid="$dir/client.gateway.pid"
-  radosgw -n client.gateway --rgw-frontends="beast endpoint=127.0.0.1:${5:?a port}" --pid-file="$pid" \
-    --log-file="$dir/log/gateway.log" --rgw-data="$dir/gateway" $own
-  answers() { (exec 3<> "/dev/tcp/127.0.0.1/$1") 2> /dev/null; }
-  wait_for answers "$5"
-  radosgw-admin user create --uid=trial --display-name=trial --access-key=TRIALKEY --secret-key=trial-secret > /dev/null
-fi

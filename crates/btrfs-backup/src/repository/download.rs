@@ -50,11 +50,7 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::NeedsIdentity`]; [`Error::Corrupt`], [`Error::Store`].
-    pub(crate) fn stream<'a>(
-        &'a self,
-        stream: &'a Stream,
-        identities: Option<&'a Identities>,
-    ) -> Result<Download<'a>> {
+    pub(crate) fn stream<'a>(&'a self, stream: &'a Stream, identities: Option<&'a Identities>) -> Result<Download<'a>> {
         if stream.head.is_encrypted && identities.is_none() {
             return Err(Error::NeedsIdentity(stream.head.state()));
         }
@@ -94,8 +90,7 @@ impl Download<'_> {
         let object = self.repository.object(&key, &part)?;
         // Limited by what a manifest may say of a part.
         let len = usize::try_from(part.bytes).unwrap_or(usize::MAX);
-        let piece =
-            part::decode(&object, len, self.identities).map_err(|what| self.repository.corrupt(&key, what))?;
+        let piece = part::decode(&object, len, self.identities).map_err(|what| self.repository.corrupt(&key, what))?;
         self.piece.clear();
         self.piece.extend_from_slice(&self.digest);
         self.piece.extend_from_slice(&piece);
@@ -103,7 +98,9 @@ impl Download<'_> {
         self.digest = checksum(ChecksumType::Sha256, &self.piece);
         if self.rest.len() == 0 && self.digest != self.stream.digest {
             let (expected, found) = (hex(&self.stream.digest), hex(&self.digest));
-            return Err(self.repository.corrupt(&key, format!("digest of the stream: expected {expected}, found {found}")));
+            return Err(self
+                .repository
+                .corrupt(&key, format!("digest of the stream: expected {expected}, found {found}")));
         }
         Ok(true)
     }

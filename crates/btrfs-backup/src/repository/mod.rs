@@ -196,7 +196,10 @@ impl Repository {
     /// [`Error::Corrupt`] if one is missing.
     pub(crate) fn chain(&self, last: &Stream) -> Result<Vec<&Stream>> {
         self.catalog.chain(last).map_err(|missing| {
-            self.corrupt(MANIFEST, format!("{} needs a stream of {}, which is not there", last.head.state(), hex(&missing)))
+            self.corrupt(
+                MANIFEST,
+                format!("{} needs a stream of {}, which is not there", last.head.state(), hex(&missing)),
+            )
         })
     }
 
@@ -355,8 +358,7 @@ impl Destination for Repository {
                 needed.extend(self.chain(stream)?.iter().map(|stream| stream.head.uuid));
             }
         }
-        let gone: Vec<Stream> =
-            self.own().filter(|stream| !needed.contains(&stream.head.uuid)).cloned().collect();
+        let gone: Vec<Stream> = self.own().filter(|stream| !needed.contains(&stream.head.uuid)).cloned().collect();
         if !is_trial && !gone.is_empty() {
             self.claim()?;
             self.catalog.streams.retain(|stream| !gone.contains(stream));

@@ -100,7 +100,10 @@ impl Session<'_> {
     fn begin_tls(&self) -> io::Result<()> {
         let reply = self.ask(option::STARTTLS, &[], |_| Ok(()))?;
         if reply.kind != rep::ACK {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "the server has no TLS; nothing was sent without it"));
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the server has no TLS; nothing was sent without it",
+            ));
         }
         Ok(())
     }
@@ -155,9 +158,10 @@ fn refused(export: &str, reply: &Reply) -> io::Error {
         rep::ERR_UNKNOWN => {
             io::Error::new(io::ErrorKind::NotFound, format!("the server has no export `{export}`{text}"))
         }
-        rep::ERR_TLS_REQD => {
-            io::Error::new(io::ErrorKind::Unsupported, format!("the server wants TLS: use nbds:// instead of nbd://{text}"))
-        }
+        rep::ERR_TLS_REQD => io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("the server wants TLS: use nbds:// instead of nbd://{text}"),
+        ),
         rep::ERR_POLICY => {
             io::Error::new(io::ErrorKind::PermissionDenied, format!("the server refuses the export `{export}`{text}"))
         }

@@ -119,9 +119,8 @@ fn what_cannot_be_trusted_is_refused() {
 
 #[test]
 fn a_server_that_breaks_tls_is_an_error() {
-    for (number, garbage) in [&b""[..], b"HTTP/1.0 400 Bad Request\r\n\r\n", &[22, 3, 3, 0xff, 0xff], &[0; 70_000]]
-        .into_iter()
-        .enumerate()
+    for (number, garbage) in
+        [&b""[..], b"HTTP/1.0 400 Bad Request\r\n\r\n", &[22, 3, 3, 0xff, 0xff], &[0; 70_000]].into_iter().enumerate()
     {
         let server = Scripted::start(move |_, stream| {
             stream.write_all(&Greeting { flags: 3 }.encode()).unwrap();

@@ -7,9 +7,7 @@ use std::path::Path;
 use ::btrfs::{
     BalanceEnd, BalanceProgress, BalanceSpec, ScrubOptions, ScrubProgress, ScrubReport, SendError, SendOptions, Volume,
 };
-use btrfs_backup::{
-    Backup, Chosen, Destination, Inspection, Origin, Report, Repository, Restore, Source, Target,
-};
+use btrfs_backup::{Backup, Chosen, Destination, Inspection, Origin, Report, Repository, Restore, Source, Target};
 use btrfs_receive::{Notices, Receiver};
 use checking::Watched;
 use vfs::{Errno, Result};

@@ -103,7 +103,8 @@ impl Restore {
         match (self.verify, place) {
             (Some(percent), Some(place)) => return repository::verify(place, percent, self.quiet, self.json, out),
             (Some(_), None) => {
-                let text = "--verify is for s3://, https://, http:// and file://; restore compares the streams of others";
+                let text =
+                    "--verify is for s3://, https://, http:// and file://; restore compares the streams of others";
                 return Err(Failure::usage(text).into());
             }
             (None, _) => {}

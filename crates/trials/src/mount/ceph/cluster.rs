@@ -1,28 +1,24 @@
 //! Starts the cluster (`suites/ceph.sh`), its images and the servers of NBD in front of them, and kills them. Called by
 //! the trial `ceph`.
 
-use crate::backup_kill::Bucket;
 use crate::system;
 use anyhow::{Context as _, Result, ensure};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const PROGRAMS: [&str; 8] =
-    ["ceph-mon", "ceph-osd", "ceph-mgr", "ceph", "rbd", "monmaptool", "qemu-nbd", "btrfs"];
+const PROGRAMS: [&str; 8] = ["ceph-mon", "ceph-osd", "ceph-mgr", "ceph", "rbd", "monmaptool", "qemu-nbd", "btrfs"];
 /// Longest time for a server to start. A lock that a killed one left is broken only after its time has passed.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Longest time until all data has all its copies again.
 const CLEAN_MAX: Duration = Duration::from_secs(180);
 
 /// A program that the trial needs and that is missing.
-pub(super) fn missing(has_gateway: bool) -> Option<&'static str> {
+pub(super) fn missing() -> Option<&'static str> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let is_here = |program: &str| std::env::split_paths(&paths).any(|dir| dir.join(program).exists());
-    let gateway = ["radosgw", "radosgw-admin", "curl"].into_iter().filter(|_| has_gateway);
-    PROGRAMS.into_iter().chain(gateway).find(|program| !is_here(program))
+    PROGRAMS.into_iter().find(|program| !is_here(program))
 }
 
 /// A cluster, which is ended when it is dropped.
@@ -32,18 +28,11 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster with an empty pool `rbd`; and a gateway, whose user may make buckets.
-    pub(super) fn start(root: &Path, dir: &Path, osds: u64, gateway: bool) -> Result<(Self, Option<Bucket>)> {
+    /// Starts a cluster with an empty pool `rbd`.
+    pub(super) fn start(root: &Path, dir: &Path, osds: u64) -> Result<Self> {
         let cluster = Self { script: root.join("crates/trials/suites/ceph.sh"), dir: dir.canonicalize()?.join("ceph") };
-        let osds = osds.to_string();
-        if !gateway {
-            cluster.script(&["start"], &[&osds])?;
-            return Ok((cluster, None));
-        }
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        cluster.script(&["start"], &[&osds, "gateway", &port.to_string()])?;
-        let (key, secret) = ("TRIALKEY".to_owned(), "trial-secret".to_owned());
-        Ok((cluster, Some(Bucket { endpoint: format!("http://127.0.0.1:{port}"), key, secret })))
+        cluster.script(&["start"], &[&osds.to_string()])?;
+        Ok(cluster)
     }
 
     fn script(&self, before: &[&str], behind: &[&str]) -> Result<()> {

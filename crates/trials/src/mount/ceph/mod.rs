@@ -19,7 +19,6 @@ mod records;
 use super::fresh_mount::{self, Served};
 use super::kill::judge;
 use super::promises::{Clock, Diary, End, Mounted, Writers, misses};
-use crate::backup_kill::{Place, Trial};
 use crate::formats::Kind;
 use crate::system;
 use anyhow::{Context, Result, ensure};
@@ -66,9 +65,6 @@ pub(crate) struct Options {
     /// Seed of the writers' operations, of the OSDs that are killed and of the delays
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Also back up to a bucket of the cluster's gateway, and kill that so many times (Debian: radosgw)
-    #[arg(long, value_name = "TIMES", num_args = 0..=1, default_missing_value = "10")]
-    s3: Option<u64>,
     /// Directory for the cluster, the exported images and the mount
     #[arg(long, default_value = "/tmp/spinney-ceph")]
     dir: PathBuf,
@@ -89,7 +85,7 @@ struct Totals {
 /// Runs the rounds in one cluster.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     ensure!(system::is_root(), "mounting as the kernel does needs root");
-    if let Some(missing) = cluster::missing(options.s3.is_some()) {
+    if let Some(missing) = cluster::missing() {
         println!("SKIPPED: {missing} is not here (Debian: ceph-mon ceph-osd ceph-mgr ceph-common qemu-block-extra)");
         return Ok(ExitCode::SUCCESS);
     }
@@ -97,7 +93,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let _ = std::fs::remove_dir_all(&options.dir);
     std::fs::create_dir_all(&options.dir)?;
     let start = Instant::now();
-    let (cluster, bucket) = Cluster::start(root, &options.dir, OSDS, options.s3.is_some())?;
+    let cluster = Cluster::start(root, &options.dir, OSDS)?;
     println!("ceph: {OSDS} OSDs run after {} s", start.elapsed().as_secs());
     let mut totals = Totals::default();
     for round in 0..options.rounds {
@@ -106,11 +102,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
             println!("LOST: {loss}");
         }
         ensure!(totals.losses.is_empty(), "round {round} lost data, seed {}", options.seed);
-    }
-    if let (Some(times), Some(bucket)) = (options.s3, bucket) {
-        let dir = options.dir.join("backup");
-        std::fs::create_dir(&dir)?;
-        Trial::new(&options.program, &dir, Place::Bucket(bucket), options.seed)?.run(times)?;
     }
     drop(cluster);
     std::fs::remove_dir_all(&options.dir)?;
