@@ -18,7 +18,8 @@ needed="$needed fusermount3 perl setpriv git g++ pkg-config groff mkfs.f2fs sloa
 needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo pytest-3 nbdkit nbdinfo nbdcopy"
 packages="$packages age ceph-mon ceph-osd ceph-mgr ceph-common qemu-block-extra"
 packages="$packages curl openssl libnfs-utils dpkg-dev rpm rpm2cpio fdisk dosfstools procps"
-needed="$needed age ceph-mon ceph-osd ceph-mgr rbd qemu-nbd qemu-img curl openssl nfs-ls dpkg-shlibdeps rpmbuild rpm2cpio sfdisk mkfs.vfat pgrep"
+needed="$needed age ceph-mon ceph-osd ceph-mgr rbd"
+needed="$needed qemu-nbd qemu-img curl openssl nfs-ls dpkg-shlibdeps rpmbuild rpm2cpio sfdisk mkfs.vfat pgrep"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-40} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=

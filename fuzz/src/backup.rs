@@ -1,6 +1,6 @@
 //! The manifest of a repository of backups, which a store may have changed.
 
-/// What is accepted is written and read again without a change, and names nothing outside of its repository.
+/// An accepted manifest is written and read again without a change, and names nothing outside of its repository.
 pub fn backup_manifest(data: &[u8]) {
     match btrfs_backup::rewrite_manifest(data) {
         Err(why) => assert!(!why.contains("leads out"), "{why}"),

@@ -1,6 +1,6 @@
-//! Defines [`Store`], a place that keeps objects under keys and changes one only on a condition, and [`FileStore`], which
-//! is a directory of the host. `repository` reads and writes backups through it; the library `spinney` has the stores in
-//! S3 and on web servers.
+//! Defines [`Store`], a place that keeps objects under keys and changes one only on a condition, and [`FileStore`],
+//! which is a directory of the host. `repository` reads and writes backups through it; the library `spinney` has the
+//! stores in S3 and on web servers.
 //!
 //! Invariant of every store: of two writes with the same condition at most one succeeds. An object that was put is
 //! durable when the call returns.

@@ -184,7 +184,7 @@ impl Stream {
         let Some(tls) = self.tls.as_ref().filter(|_| wanted.can_receive) else {
             return self.poll(wanted, deadline);
         };
-        // What comes may be for the session alone, and what a caller can receive may be here already.
+        // Input may be for the session alone, and bytes for a caller may be here already.
         loop {
             if tls.has_input()? {
                 return Ok(Ready { can_receive: true, can_send: false });

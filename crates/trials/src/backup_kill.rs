@@ -1,11 +1,13 @@
-//! Kills `spinney backup` with SIGKILL at random moments, resumes it, restores and compares: `cargo trials backup-kill`.
+//! Kills `spinney backup` with SIGKILL at random moments, resumes it, restores and compares: `cargo trials
+//! backup-kill`.
 //!
 //! ```text
 //! change files -> backup, killed -> backup, to its end -> verify all objects -> restore -> compare with the source
 //! ```
 //!
 //! The place is a directory, or with `--moto` a bucket of `moto_server`. At the end two backups write at once, of which
-//! the second one has to be told so; and there is no object that no state needs. Fails in the round that lost something; the seed repeats the changes, though not the moments.
+//! the second one has to be told so; and there is no object that no state needs. Fails in the round that lost
+//! something; the seed repeats the changes, though not the moments.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Verifies a repository without reading all of it: the manifest and all lists, that each object is there in its length,
-//! and the contents of some objects. Called by the command `restore --verify`.
+//! Verifies a repository without reading all of it: the manifest, all lists, the length of each object, and the
+//! contents of some objects. Called by the command `restore --verify`.
 
 use checking::Watch;
 

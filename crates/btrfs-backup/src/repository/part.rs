@@ -21,7 +21,7 @@ pub(super) fn encode(piece: &[u8], recipients: Option<&Recipients>) -> Result<Ve
 /// The piece of `len` bytes that an object has.
 ///
 /// # Errors
-/// What is wrong with the object.
+/// The fault of the object.
 pub(super) fn decode(object: &[u8], len: usize, identities: Option<&Identities>) -> Result<Vec<u8>, String> {
     let opened = identities.map(|identities| identities.open(object)).transpose()?;
     let packed = opened.as_deref().unwrap_or(object);

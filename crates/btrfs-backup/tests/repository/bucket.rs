@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use btrfs_backup::{Condition, Object, Put, Store, StoreResult};
 
-/// What becomes of the request at which the client dies.
+/// The fate of the request at which the client dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Last {
     /// It does not reach the store.

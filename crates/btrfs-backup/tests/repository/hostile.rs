@@ -5,6 +5,10 @@ use btrfs_backup::{Error, Repository};
 use crate::bucket::Bucket;
 use crate::support::{backup, inspect, restore, run, source, writing};
 
+/// A manifest of another program.
+const OTHER: &str = "{\"format\":\"x\",\"version\":1,\"serial\":1,\"writer\":null,\"streams\":[],\
+    \"pending\":null,\"garbage\":[]}";
+
 fn filled() -> Bucket {
     let bucket = Bucket::default();
     run(&backup(1), &source(), bucket.clone(), writing(1)).unwrap();
@@ -64,8 +68,7 @@ fn a_manifest_that_no_backup_writes_is_refused() {
         (b"{}", "no manifest"),
         (b"[[[[[[[[[[", "no manifest"),
         (b"<html>", "no manifest"),
-        (b"{\"format\":\"x\",\"version\":1,\"serial\":1,\"writer\":null,\"streams\":[],\"pending\":null,\"garbage\":[]}",
-            "expected spinney-repository"),
+        (OTHER.as_bytes(), "expected spinney-repository"),
     ] {
         let bucket = Bucket::default();
         bucket.set("manifest.json", Some(manifest.to_vec()));

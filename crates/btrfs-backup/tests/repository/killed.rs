@@ -1,5 +1,5 @@
-//! The writer dies at each of its requests, before and after the store carries it out. The next one finishes: nothing is
-//! lost, and no object stays that no state needs.
+//! The writer dies at each of its requests, before and after the store carries it out. The next one finishes: nothing
+//! is lost, and no object stays that no state needs.
 
 use btrfs_backup::Backup;
 

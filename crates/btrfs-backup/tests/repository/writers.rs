@@ -33,7 +33,7 @@ fn the_one_who_comes_second_is_told() {
     backup(1).run(&source, &mut one, &(), &mut report).unwrap();
     let error = backup(2).run(&source, &mut two, &(), &mut report).unwrap_err();
     assert!(matches!(error, Error::Overtaken { .. }), "{error}");
-    // What it did not claim it does not give back.
+    // It does not give back a claim that it did not make.
     two.finish().unwrap();
     assert!(inspect(bucket.clone()).faults.is_empty());
     assert_restored(&source, bucket.clone());

@@ -52,7 +52,7 @@ fn states_go_to_objects_and_come_back() {
     let found = bench.json("restore --verify=100 --json file://objects");
     assert_eq!((&found["states"], &found["faults"], &found["read"]), (&json!(3), &json!([]), &found["objects"]));
     assert_restored(&bench, "");
-    // Nobody has a claim afterwards.
+    // There is no claim afterwards.
     assert_eq!(manifest(&bench)["writer"], Value::Null);
 
     let lost = objects(&bench).into_iter().find(|name| name.ends_with(".00000003")).unwrap();

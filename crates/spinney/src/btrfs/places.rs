@@ -17,8 +17,8 @@ pub fn names_store(place: &str) -> bool {
 /// Opens the place that a name means.
 ///
 /// # Errors
-/// [`Error::Host`] for a directory that is not there; [`Error::Store`] for a malformed name, for credentials that cannot
-/// be used, and without the feature `web`.
+/// [`Error::Host`] for a directory that is not there; [`Error::Store`] for a malformed name, for credentials that
+/// cannot be used, and without the feature `web`.
 pub fn open_store(place: &str) -> Result<Box<dyn Store>, Error> {
     if let Some(dir) = place.strip_prefix(FILE) {
         let dir = Path::new(dir);

@@ -39,7 +39,7 @@ pub(super) fn decode(prefix: &str, text: &str) -> Option<[u8; 32]> {
             bytes.push(u8::try_from(rest >> bits & 0xff).ok()?);
         }
     }
-    // What is left over has to be zeros, and less than a digit.
+    // The bits that are left over have to be zeros, and fewer than a digit has.
     let is_clean = bits < 5 && rest & ((1 << bits) - 1) == 0;
     bytes.try_into().ok().filter(|_| is_clean)
 }

@@ -1,6 +1,7 @@
 //! Parses the arguments of `spinney backup` and prints its report; the library's `backup` does the work.
 //!
-//! [`repository`] opens places of objects; [`mounted`] is the side of a backup that the server of a mount has open, [`served`] the part of that server.
+//! [`repository`] opens places of objects; [`mounted`] is the side of a backup that the server of a mount has open,
+//! [`served`] the part of that server.
 //!
 //! Failure: every error of the library gets its exit status in [`failure`]. Callers: `args`; `jobs` for a server.
 
@@ -37,7 +38,7 @@ pub(super) use served::serve;
 /// The name of the job for the server of a mount.
 const JOB: &str = "backup";
 
-/// Keep states of a subvolume, and send them to another image, a directory, S3, a web server or the standard output
+/// Keep states of a subvolume, and send them to another image, a directory, S3 or the standard output
 ///
 /// Makes a read-only snapshot, sends what differs from the newest one that both sides have, reads back what
 /// arrived, and deletes on both sides what --keep lets go of: never the newest state that both have, and never a

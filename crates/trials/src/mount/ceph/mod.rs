@@ -89,7 +89,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         println!("SKIPPED: {missing} is not here (Debian: ceph-mon ceph-osd ceph-mgr ceph-common qemu-block-extra)");
         return Ok(ExitCode::SUCCESS);
     }
-    // What an ended trial left.
+    // An ended trial may have left it.
     let _ = std::fs::remove_dir_all(&options.dir);
     std::fs::create_dir_all(&options.dir)?;
     let start = Instant::now();
@@ -169,7 +169,7 @@ impl<'a> Round<'a> {
         let promised = records.join(ERROR_MAX)?;
         let diaries = writers.join()?;
         refuses(served.dir())?;
-        // What could not be written is lost, and it says so.
+        // It says that unwritten data is lost.
         let complaint = served.unmount().err().map(|error| error.to_string());
         if let Some(text) = &complaint {
             let _ = Command::new("umount").arg("-l").arg(served.dir()).output();
@@ -218,8 +218,8 @@ impl<'a> Round<'a> {
         let begun = Instant::now();
         records.wait_for_more(RESUME_MAX).context("after both were started again")?;
         println!(
-            "round {}: went on {:.1} s after osd.{first} was killed, waited without osd.{second}, went on {:.1} s after \
-             both were started",
+            "round {}: went on {:.1} s after osd.{first} was killed, waited without osd.{second}, went on {:.1} s \
+             after both were started",
             self.number,
             resumed.as_secs_f64(),
             begun.elapsed().as_secs_f64()
@@ -247,8 +247,9 @@ impl<'a> Round<'a> {
         let server: Server = self.cluster.serve(name)?;
         let locator = format!("{}&timeout=600", server.locator());
         self.spinney(&["check", "--data", &locator])?;
-        let mut served =
-            Served::of(Kind::Btrfs, self.program, Path::new(&locator), &self.dir.join("mnt"), self.options)?;
+        // Reading changes no times, which are compared.
+        let options = format!("{},noatime", self.options);
+        let mut served = Served::of(Kind::Btrfs, self.program, Path::new(&locator), &self.dir.join("mnt"), &options)?;
         totals.losses.extend(records::lost(served.dir(), promised)?);
         let ledgers = diaries.iter().map(|diary| &diary.ledger);
         let missed = misses(ledgers, &Mounted(served.dir()), "Spinney, through qemu-nbd")?;

@@ -1,5 +1,5 @@
-//! Appends records with checksums to files, each followed by an fsync, and finds the ones that are lost. A record counts
-//! as promised only after its fsync has returned. Called by the trial `ceph`.
+//! Appends records with checksums to files, each followed by an fsync, and finds the ones that are lost. A record
+//! counts as promised only after its fsync has returned. Called by the trial `ceph`.
 
 use anyhow::{Context as _, Result, ensure};
 use codec::checksum::{ChecksumType, checksum};
