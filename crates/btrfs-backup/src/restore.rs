@@ -31,7 +31,7 @@ pub struct Origin(Kind);
 enum Kind {
     Volume { volume: Volume, dir: PathBuf, states: Vec<(Name, State)>, changed: Vec<String> },
     Directory(Directory),
-    Repository(Repository, Option<Identities>),
+    Repository(Box<Repository>, Option<Identities>),
 }
 
 /// A state that was chosen.
@@ -92,7 +92,7 @@ impl Origin {
     /// The states in a repository. Encrypted ones need the identities.
     #[must_use]
     pub fn repository(repository: Repository, identities: Option<Identities>) -> Self {
-        Self(Kind::Repository(repository, identities))
+        Self(Kind::Repository(Box::new(repository), identities))
     }
 
     /// All states, the oldest first.
