@@ -317,7 +317,7 @@ impl Supervisor {
         let mut open = File::options();
         open.read(true).write(!options.read_only);
         // Nothing of an anchor is read, so that memory does where the image is elsewhere.
-        let is_elsewhere = Locator::parse(&self.image).is_ok_and(|locator| locator.scheme().is_some());
+        let is_elsewhere = Locator::parse(&self.source).is_ok_and(|locator| locator.scheme().is_some());
         let opened = if is_elsewhere { blank() } else { open.open(&self.image) };
         let mounted = opened.map_err(anyhow::Error::from).and_then(|image| {
             let backing = image.as_fd();
