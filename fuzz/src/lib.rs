@@ -9,6 +9,7 @@
 
 mod apply;
 mod archive;
+mod backup;
 mod damaged;
 mod ends;
 pub mod f2fs;
@@ -43,6 +44,7 @@ pub use apply::Applier;
 pub use apply::apply;
 #[allow(unused_imports, reason = "not by all who take this file in")]
 pub use archive::{cpio_read, tar_read};
+pub use backup::backup_manifest;
 pub use damaged::{check, repair, rescue};
 pub use f2fs_image::f2fs_image;
 pub use image::image;

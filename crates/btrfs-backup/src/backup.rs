@@ -136,8 +136,9 @@ impl Backup {
     ) -> Result<()> {
         let lost = dest.losses().into_iter().map(|text| format!("{text}; it is no longer used as a parent"));
         report.warnings.extend(lost);
-        let done = Run { backup: self, source, dest, watch, report }.run();
-        done.map_err(|error| if watch.is_cancelled() { Error::Cancelled } else { error })
+        let done = Run { backup: self, source, dest: &mut *dest, watch, report }.run();
+        let finished = dest.finish();
+        done.and(finished).map_err(|error| if watch.is_cancelled() { Error::Cancelled } else { error })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Defines [`Destination`], the interface of the places that backups go to, which `image`, `directory` and `stream`
-//! implement. `backup` calls it.
+//! Defines [`Destination`], the interface of the places that backups go to, which `image`, `directory`, `repository`
+//! and `stream` implement. `backup` calls it.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -64,6 +64,14 @@ pub trait Destination {
     /// # Errors
     /// Those of the volume or the host.
     fn prune(&mut self, rule: &Rule, newest: Stamp, is_trial: bool) -> Result<Vec<String>>;
+
+    /// Gives the place back for other backups; called at the end of each, also of a failed one.
+    ///
+    /// # Errors
+    /// Those of the place.
+    fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A state that is sent.

@@ -93,6 +93,53 @@ pub enum Error {
     /// To do: wait for the other backup.
     #[error("{}: another backup uses the directory", .0.display())]
     Busy(PathBuf),
+    /// Another backup writes to the repository.
+    ///
+    /// To do: wait for it. If it no longer runs, take the repository over (`--take-over`).
+    #[error("{place}: another backup writes to it ({by}); if that no longer runs, take it over")]
+    Claimed {
+        /// The repository.
+        place: String,
+        /// The other writer.
+        by: String,
+    },
+    /// Another backup took the repository over, or began at the same time.
+    ///
+    /// To do: run the backup again when the other one has ended; it continues.
+    #[error("{place}: another backup changed its manifest meanwhile ({by}); this one ended, and can be run again")]
+    Overtaken {
+        /// The repository.
+        place: String,
+        /// The other writer.
+        by: String,
+    },
+    /// The store writes objects without regard to conditions, or tells no tags of them.
+    ///
+    /// To do: use a server that has conditional writes: two backups at once could destroy each other.
+    #[error("{0}: the server has no conditional writes (If-Match and If-None-Match), so two backups could collide")]
+    NoConditions(String),
+    /// Caller: the repository was opened to read.
+    #[error("{0}: was opened to read")]
+    ReadOnly(String),
+    /// Caller: the states of the repository are encrypted, and new ones would not be.
+    ///
+    /// To do: name the recipient (`--encrypt`), or another place.
+    #[error("{0}: its states are encrypted, and this one would not be")]
+    PlainStates(String),
+    /// Caller: the state is encrypted, and no identity was given.
+    ///
+    /// To do: name the file with the identity (`--identity`).
+    #[error("{0} is encrypted: an identity is needed")]
+    NeedsIdentity(String),
+    /// A store refuses a request.
+    #[error("{}: {error}", object.display())]
+    Store {
+        /// The object.
+        object: PathBuf,
+        /// The reason.
+        #[source]
+        error: SideError,
+    },
     /// The path should be a regular file, and is something else.
     #[error("{}: no regular file", .0.display())]
     NotAFile(PathBuf),

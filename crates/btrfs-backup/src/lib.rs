@@ -6,13 +6,14 @@
 //! ```
 //!
 //! A [`Backup`] runs between a [`Source`] (a volume) and a [`Destination`]: another volume ([`VolumeDestination`]), a
-//! directory of streams with a manifest ([`Directory`]), or one stream ([`StreamDestination`]). A [`Restore`] makes a
+//! directory of streams with a manifest ([`Directory`]), objects in a [`Store`] ([`Repository`]), or one stream
+//! ([`StreamDestination`]). A [`Restore`] makes a
 //! state of an [`Origin`] a subvolume of a [`Target`] again. Source and target are traits because a program may reach
 //! the volume through the server of a mount.
 //!
 //! Invariants
-//! * A destination has a state only when all of it is there: in a volume it has a received UUID; a directory lists it
-//!   in its manifest, which is replaced in one step after the stream is on disk.
+//! * A destination has a state only when all of it is there: in a volume it has a received UUID; a directory or a
+//!   repository lists it in its manifest, which is replaced in one step after the stream is durable.
 //! * An interrupted backup is found by the names that it left: the next backup sends a state that the destination
 //!   lacks, and resumes or deletes incomplete ones.
 //! * Only subvolumes and files whose names are those of the same backup are deleted. The newest state that both sides
@@ -33,11 +34,13 @@ mod directory;
 mod error;
 mod image;
 mod name;
+mod repository;
 mod restore;
 mod rule;
 mod source;
 mod stamp;
 mod state;
+mod store;
 mod stream;
 mod target;
 mod transfer;
@@ -49,11 +52,15 @@ pub use directory::Directory;
 pub use error::{Error, Result, SideError};
 pub use image::VolumeDestination;
 pub use name::{Name, NotName};
+#[doc(hidden)]
+pub use repository::rewrite_manifest;
+pub use repository::{Identities, Inspection, Mark, NotKey, Recipients, Repository, Writing};
 pub use restore::{Chosen, Origin, Restore};
 pub use rule::{NotRule, Rule};
 pub use source::{SEND_OPTIONS, Source};
 pub use stamp::Stamp;
 pub use state::{Found, State};
+pub use store::{Condition, FileStore, Object, Put, Store, StoreResult};
 pub use stream::StreamDestination;
 pub use target::Target;
 pub use transfer::pipe;

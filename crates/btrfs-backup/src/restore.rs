@@ -15,6 +15,7 @@ use crate::compare::{Dir, compare};
 use crate::directory::{Directory, Stream};
 use crate::error::{Error, Result};
 use crate::name::Name;
+use crate::repository::{Identities, Repository, catalog};
 use crate::state::{self, State};
 use crate::target::Target;
 use crate::transfer::pipe;
@@ -30,6 +31,7 @@ pub struct Origin(Kind);
 enum Kind {
     Volume { volume: Volume, dir: PathBuf, states: Vec<(Name, State)>, changed: Vec<String> },
     Directory(Directory),
+    Repository(Box<Repository>, Option<Identities>),
 }
 
 /// A state that was chosen.
@@ -43,6 +45,7 @@ pub struct Chosen<'a> {
 enum Kept<'a> {
     State(&'a State),
     Stream(&'a Stream),
+    Objects(&'a catalog::Stream),
 }
 
 impl Chosen<'_> {
@@ -52,6 +55,7 @@ impl Chosen<'_> {
         match self.state {
             Kept::State(state) => state.name.clone(),
             Kept::Stream(stream) => stream.name.at(stream.stamp),
+            Kept::Objects(stream) => stream.head.state(),
         }
     }
 
@@ -59,6 +63,7 @@ impl Chosen<'_> {
         match self.state {
             Kept::State(state) => state.sent_uuid(),
             Kept::Stream(stream) => stream.uuid,
+            Kept::Objects(stream) => stream.head.uuid,
         }
     }
 }
@@ -84,6 +89,12 @@ impl Origin {
         Ok(Self(Kind::Directory(Directory::open(path, &any)?)))
     }
 
+    /// The states in a repository. Encrypted ones need the identities.
+    #[must_use]
+    pub fn repository(repository: Repository, identities: Option<Identities>) -> Self {
+        Self(Kind::Repository(Box::new(repository), identities))
+    }
+
     /// All states, the oldest first.
     #[must_use]
     pub fn states(&self) -> Vec<Chosen<'_>> {
@@ -96,6 +107,12 @@ impl Origin {
                 streams.sort_by_key(|stream| stream.stamp);
                 let states = streams.into_iter();
                 states.map(|stream| Chosen { name: &stream.name, state: Kept::Stream(stream) }).collect()
+            }
+            Kind::Repository(found, _) => {
+                let mut streams: Vec<&catalog::Stream> = found.streams().iter().collect();
+                streams.sort_by_key(|stream| stream.head.stamp);
+                let states = streams.into_iter();
+                states.map(|stream| Chosen { name: &stream.head.name, state: Kept::Objects(stream) }).collect()
             }
         }
     }
@@ -163,6 +180,11 @@ impl Restore<'_> {
                 found.check(stream, watch)?;
             }
         }
+        if let (Kind::Repository(found, None), Kept::Objects(stream)) = (&from.0, chosen.state)
+            && let Some(sealed) = found.chain(stream)?.iter().find(|stream| stream.head.is_encrypted)
+        {
+            return Err(Error::NeedsIdentity(sealed.head.state()));
+        }
         if target.exists(self.path)? {
             return Err(Error::Exists(self.path.to_owned()));
         }
@@ -185,9 +207,20 @@ impl Restore<'_> {
             }
             (Kind::Directory(found), Kept::Stream(stream)) => {
                 let mut chain = found.chain(stream)?;
-                chain.drain(..known_before(target, &chain)?);
+                chain.drain(..known_before(target, chain.iter().map(|stream| stream.uuid))?);
                 for stream in chain {
                     received = Some(target.receive(&mut found.read(stream)?, &work, watch)?);
+                }
+            }
+            (Kind::Repository(found, identities), Kept::Objects(stream)) => {
+                let mut chain = found.chain(stream)?;
+                chain.drain(..known_before(target, chain.iter().map(|stream| stream.head.uuid))?);
+                for stream in chain {
+                    let mut input = found.stream(stream, identities.as_ref())?;
+                    received = Some(target.receive(&mut input, &work, watch)?);
+                    if !target.has(stream.head.uuid)? {
+                        return Err(Error::NothingReceived);
+                    }
                 }
             }
             _ => {}
@@ -213,9 +246,10 @@ fn last_common<'a>(
 
 /// The number of streams at the start of a chain that the target need not receive, because it has the state after
 /// them.
-fn known_before(target: &dyn Target, chain: &[&Stream]) -> Result<usize> {
-    for (index, stream) in chain.iter().enumerate().rev() {
-        if target.has(stream.uuid)? {
+fn known_before(target: &dyn Target, chain: impl Iterator<Item = [u8; 16]>) -> Result<usize> {
+    let uuids: Vec<[u8; 16]> = chain.collect();
+    for (index, uuid) in uuids.iter().enumerate().rev() {
+        if target.has(*uuid)? {
             return Ok(index + 1);
         }
     }

@@ -1,7 +1,8 @@
 //! Addresses of exports, as the specification of NBD's URIs has them, and connections to them.
 //!
 //! `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`; the query may also have `timeout=SECONDS`, `offset=N`
-//! and `size=M`. A process in a sandbox cannot connect: it says by [`dial_by`] who does it instead.
+//! and `size=M`. With TLS the schemes are `nbds` and `nbds+unix`, and the query may have `tls-certificates=DIR` and
+//! `tls-hostname=NAME`. A process in a sandbox cannot connect: it says by [`dial_by`] who does it instead.
 
 use std::fmt;
 use std::io;
@@ -14,6 +15,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use blockdev::Locator;
+
+use crate::tls::Settings;
 
 /// The port of NBD.
 pub const DEFAULT_PORT: u16 = 10809;
@@ -35,6 +38,8 @@ pub struct Address {
     pub offset: u64,
     /// Bytes of the device, if the address says it.
     pub size: Option<u64>,
+    /// For an encrypted connection.
+    pub(crate) tls: Option<Settings>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,29 +73,43 @@ impl Address {
     pub fn parse(scheme: &str, target: &str) -> io::Result<Self> {
         let (rest, query) = target.split_once('?').unwrap_or((target, ""));
         let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
-        let mut socket = None;
+        let (mut socket, mut certificates, mut host) = (None, None, None);
+        let plain = match scheme {
+            "nbds" => "nbd",
+            "nbds+unix" => "nbd+unix",
+            scheme => scheme,
+        };
+        let is_encrypted = plain != scheme;
         let mut address = Self {
             server: Server::Unix(PathBuf::new()),
             export: text(export)?,
             timeout: TIMEOUT,
             offset: 0,
             size: None,
+            tls: None,
         };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let number = || value.parse::<u64>().map_err(|_| wrong(format!("`{pair}`: expected a number")));
             match key {
                 "socket" => socket = Some(PathBuf::from(std::ffi::OsString::from_vec(decoded(value)?))),
+                "tls-certificates" if is_encrypted => {
+                    certificates = Some(PathBuf::from(std::ffi::OsString::from_vec(decoded(value)?)));
+                }
+                "tls-hostname" if is_encrypted => host = Some(text(value)?),
                 "timeout" => address.timeout = Duration::from_secs(number()?).min(TIMEOUT_MAX),
                 "offset" => address.offset = number()?,
                 "size" => address.size = Some(number()?),
-                _ => return Err(wrong(format!("`{pair}`: expected socket, timeout, offset or size"))),
+                "tls-certificates" | "tls-hostname" => {
+                    return Err(wrong(format!("`{pair}`: TLS is for nbds:// and nbds+unix://")));
+                }
+                _ => return Err(wrong(format!("`{pair}`: expected socket, timeout, offset, size or tls-..."))),
             }
         }
         if address.timeout.is_zero() {
             return Err(wrong("`timeout=0`: expected at least one second".to_owned()));
         }
-        address.server = match (scheme, socket) {
+        address.server = match (plain, socket) {
             ("nbd", None) => tcp(authority)?,
             ("nbd+unix", Some(path)) if authority.is_empty() => Server::Unix(path),
             ("nbd+unix", Some(_)) => return Err(wrong(format!("`{authority}`: a Unix socket has no host"))),
@@ -98,6 +117,13 @@ impl Address {
             (_, Some(_)) => return Err(wrong("`socket=` is for nbd+unix://".to_owned())),
             _ => return Err(io::Error::new(io::ErrorKind::Unsupported, format!("`{scheme}://` is not supported"))),
         };
+        if is_encrypted {
+            let own = match &address.server {
+                Server::Tcp(host, _) => host.clone(),
+                Server::Unix(_) => "localhost".to_owned(),
+            };
+            address.tls = Some(Settings { host: host.unwrap_or(own), certificates });
+        }
         Ok(address)
     }
 }
@@ -221,7 +247,11 @@ mod tests {
         let unix = parse("nbd+unix", "/a/b?socket=%2Frun/x%3f&timeout=5&offset=512&size=4096");
         assert_eq!(unix.server, Server::Unix(PathBuf::from("/run/x?")));
         assert_eq!((unix.export.as_str(), unix.timeout.as_secs()), ("a/b", 5));
-        assert_eq!((unix.offset, unix.size), (512, Some(4096)));
+        assert_eq!((unix.offset, unix.size, unix.tls), (512, Some(4096), None));
+        let tls = parse("nbds", "host:9/x").tls.unwrap();
+        assert_eq!((tls.host.as_str(), tls.certificates), ("host", None));
+        let tls = parse("nbds+unix", "/?socket=/x&tls-certificates=/a%20b&tls-hostname=store").tls.unwrap();
+        assert_eq!((tls.host.as_str(), tls.certificates), ("store", Some(PathBuf::from("/a b"))));
     }
 
     #[test]
@@ -236,7 +266,9 @@ mod tests {
             ("nbd", "host/?size=1M", "number"),
             ("nbd+unix", "/export", "socket"),
             ("nbd+unix", "host/?socket=/x", "host"),
-            ("nbds", "host/", "not supported"),
+            ("nbdx", "host/", "not supported"),
+            ("nbd", "host/?tls-hostname=x", "nbds"),
+            ("nbds", "host/?socket=/x", "nbd+unix"),
         ] {
             let error = Address::parse(scheme, target).unwrap_err().to_string();
             assert!(error.contains(reason), "{target}: {error}");

@@ -5,8 +5,9 @@
 //!
 //! ```text
 //!   wire        bytes to values and back; pure
-//!   stream      a socket, with time limits
-//!   address     nbd://HOST:PORT/EXPORT, nbd+unix:///EXPORT?socket=PATH
+//!   tls         encryption of a connection
+//!   stream      a socket, encrypted or not, with time limits
+//!   address     nbd://HOST:PORT/EXPORT, nbd+unix:///EXPORT?socket=PATH; with TLS nbds:// and nbds+unix://
 //!   client      NbdDevice: requests under way together, read-ahead, reconnecting
 //!   server      Server: a device for clients
 //! ```
@@ -28,6 +29,7 @@ mod inbox;
 mod number;
 mod server;
 mod stream;
+mod tls;
 pub mod wire;
 
 pub use address::{Address, DEFAULT_PORT, Dialer, dial, dial_by};

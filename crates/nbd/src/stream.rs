@@ -10,19 +10,17 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
-/// Flag of a write to a peer that may be gone: an error is wanted, no signal. Apple's systems have no such flag;
-/// programs in Rust ignore the signal.
-#[cfg(not(target_vendor = "apple"))]
-const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
-#[cfg(target_vendor = "apple")]
-const NO_SIGNAL: SendFlags = SendFlags::empty();
+use crate::tls::{NO_SIGNAL, Settings, Tls};
 
 /// Most buffers of one system call.
 const PARTS_MAX: usize = 1024;
 
-/// A socket.
+/// A socket, encrypted or not.
 #[derive(Debug, Clone)]
-pub(crate) struct Stream(Arc<OwnedFd>);
+pub(crate) struct Stream {
+    socket: Arc<OwnedFd>,
+    tls: Option<Arc<Tls>>,
+}
 
 /// Which events a caller waits for, and which came.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,13 +31,36 @@ pub(crate) struct Ready {
 
 impl Stream {
     pub(crate) fn new(socket: Arc<OwnedFd>) -> Self {
-        Self(socket)
+        Self { socket, tls: None }
+    }
+
+    /// The same connection, encrypted from now on; the handshake of TLS has to end until `deadline`.
+    ///
+    /// # Errors
+    /// A certificate that does not fit, other errors of TLS, those of the socket; `TimedOut`.
+    pub(crate) fn encrypted(self, settings: &Settings, deadline: Instant) -> io::Result<Self> {
+        let tls = Tls::begin(Arc::clone(&self.socket), settings)?;
+        while tls.is_handshaking() {
+            // Bytes of the caller's come after the handshake only.
+            let can_send = !tls.flush()?;
+            if tls.has_input()? && tls.is_handshaking() {
+                // An error or the end: this tells which.
+                tls.receive_some(&mut [0])?;
+            }
+            if tls.is_handshaking() {
+                self.poll(Ready { can_receive: true, can_send }, Some(deadline))?;
+            }
+        }
+        Ok(Self { tls: Some(Arc::new(tls)), ..self })
     }
 
     /// Ends the connection, for all its users.
     pub(crate) fn shut_down(&self) {
+        if let Some(tls) = &self.tls {
+            tls.end();
+        }
         // Fails where the other side has closed it.
-        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
     /// Receives at least one byte, and waits for it without limit.
@@ -47,8 +68,11 @@ impl Stream {
     /// # Errors
     /// `UnexpectedEof` where the other side has closed it.
     pub(crate) fn receive(&self, buf: &mut [u8]) -> io::Result<usize> {
+        if let Some(tls) = &self.tls {
+            return self.receive_encrypted(tls, buf, None);
+        }
         loop {
-            match rustix::net::recv(&self.0, &mut *buf, RecvFlags::empty()) {
+            match rustix::net::recv(&self.socket, &mut *buf, RecvFlags::empty()) {
                 Ok((0, _)) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok((count, _)) => return Ok(count),
                 Err(Errno::INTR) => {}
@@ -66,8 +90,11 @@ impl Stream {
     /// # Errors
     /// `TimedOut`; `UnexpectedEof` where the other side has closed it.
     pub(crate) fn receive_until(&self, buf: &mut [u8], deadline: Instant) -> io::Result<usize> {
+        if let Some(tls) = &self.tls {
+            return self.receive_encrypted(tls, buf, Some(deadline));
+        }
         loop {
-            match rustix::net::recv(&self.0, &mut *buf, RecvFlags::DONTWAIT) {
+            match rustix::net::recv(&self.socket, &mut *buf, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok((count, _)) => return Ok(count),
                 Err(Errno::INTR) => {}
@@ -76,6 +103,15 @@ impl Stream {
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    fn receive_encrypted(&self, tls: &Tls, buf: &mut [u8], deadline: Option<Instant>) -> io::Result<usize> {
+        loop {
+            if let Some(count) = tls.receive_some(buf)? {
+                return Ok(count);
+            }
+            self.poll(Ready { can_receive: true, can_send: false }, deadline)?;
         }
     }
 
@@ -97,9 +133,12 @@ impl Stream {
     /// `BrokenPipe` where the other side has closed it.
     pub(crate) fn send_some(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let parts = parts.get(..parts.len().min(PARTS_MAX)).unwrap_or_default();
+        if let Some(tls) = &self.tls {
+            return tls.send_some(parts);
+        }
         let flags = SendFlags::DONTWAIT | NO_SIGNAL;
         loop {
-            match rustix::net::sendmsg(&self.0, parts, &mut SendAncillaryBuffer::default(), flags) {
+            match rustix::net::sendmsg(&self.socket, parts, &mut SendAncillaryBuffer::default(), flags) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(0),
                 result => return Ok(result?),
@@ -120,6 +159,11 @@ impl Stream {
                 count => IoSlice::advance_slices(&mut rest, count),
             }
         }
+        if let Some(tls) = &self.tls {
+            while !tls.flush()? {
+                wait()?;
+            }
+        }
         Ok(())
     }
 
@@ -137,6 +181,23 @@ impl Stream {
     /// # Errors
     /// `TimedOut` at `deadline`.
     pub(crate) fn wait(&self, wanted: Ready, deadline: Option<Instant>) -> io::Result<Ready> {
+        let Some(tls) = self.tls.as_ref().filter(|_| wanted.can_receive) else {
+            return self.poll(wanted, deadline);
+        };
+        // Input may be for the session alone, and bytes for a caller may be here already.
+        loop {
+            if tls.has_input()? {
+                return Ok(Ready { can_receive: true, can_send: false });
+            }
+            let ready = self.poll(wanted, deadline)?;
+            if ready.can_send {
+                return Ok(Ready { can_receive: tls.has_input()?, ..ready });
+            }
+        }
+    }
+
+    /// Waits for events of the socket.
+    fn poll(&self, wanted: Ready, deadline: Option<Instant>) -> io::Result<Ready> {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, wanted.can_receive);
         flags.set(PollFlags::OUT, wanted.can_send);
@@ -145,7 +206,7 @@ impl Stream {
             // A millisecond more, so that the time has passed on return.
             let left = left.map(|left| Timespec::try_from(left + Duration::from_millis(1)));
             let left = left.transpose().map_err(|_| ErrorKind::InvalidInput)?;
-            let mut polled = [PollFd::from_borrowed_fd(self.0.as_fd(), flags)];
+            let mut polled = [PollFd::from_borrowed_fd(self.socket.as_fd(), flags)];
             match rustix::event::poll(&mut polled, left.as_ref()) {
                 Ok(0) if deadline.is_some_and(|deadline| deadline <= Instant::now()) => {
                     return Err(ErrorKind::TimedOut.into());

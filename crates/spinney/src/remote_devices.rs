@@ -3,8 +3,9 @@
 
 use std::sync::Once;
 
-/// Lets [`crate::blockdev::open`] open `nbd://`, `nbd+unix://` and, with the feature `web`, `http://`, `https://` and
-/// `s3://`, in the whole process. [`crate::open`], [`crate::make`] and [`crate::check`] call it.
+/// Lets [`crate::blockdev::open`] open `nbd://`, `nbd+unix://`, with TLS `nbds://` and `nbds+unix://`, and with the
+/// feature `web` `http://`, `https://` and `s3://`, in the whole process. [`crate::open`], [`crate::make`] and
+/// [`crate::check`] call it.
 pub fn add_remote_devices() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {

@@ -100,6 +100,7 @@ fn call(target: &str, data: &[u8]) {
         "nbd_replies" => spinney_fuzz::nbd_replies(data),
         "nbd_requests" => spinney_fuzz::nbd_requests(data),
         "nbd_wire" => spinney_fuzz::nbd_wire(data),
+        "backup_manifest" => spinney_fuzz::backup_manifest(data),
         "nfs_calls" => spinney_fuzz::nfs_calls(data),
         "nfs_wire" => spinney_fuzz::nfs_wire(data),
         "web_range" => spinney_fuzz::web_range(data),

@@ -1,6 +1,7 @@
 //! Trials of the built program: `cargo trials TRIAL`. Each makes images, mounts, streams or crashes, and compares the
 //! result with the kernel, with `btrfs check` or with a model.
 
+mod backup_kill;
 mod balance_resume;
 mod crash_explore;
 mod damage;
@@ -119,6 +120,10 @@ enum Trial {
     MountLong(mount::long::Options),
     /// Kill the server of a mount while files are synced; the kernel verifies them. Needs root
     KillMount(mount::kill::Options),
+    /// Kill daemons of a Ceph cluster, and qemu-nbd, below a mount's image. Needs root and the packages of Ceph
+    Ceph(mount::ceph::Options),
+    /// Kill backups to S3 or a directory of objects at random moments, resume them, and restore
+    BackupKill(backup_kill::Options),
     /// Cut the power of the disk below a mount's image, many times. Needs root.
     PowerCut(mount::power_cut::Options),
     /// The disk of `power-cut`.
@@ -185,6 +190,8 @@ fn main() -> Result<ExitCode> {
         Trial::Guide(options) => guide::follow(&root(), &options).map(|()| ExitCode::SUCCESS),
         Trial::MountLong(options) => mount::long::run(&options),
         Trial::KillMount(options) => mount::kill::run(&options),
+        Trial::Ceph(options) => mount::ceph::run(&root(), &options),
+        Trial::BackupKill(options) => backup_kill::run(&options),
         Trial::PowerCut(options) => mount::power_cut::run(&options),
         Trial::PowerCutDisk(options) => mount::power_cut::disk::serve(&options).map(|()| ExitCode::SUCCESS),
         Trial::Xfstests(options) => mount::xfstests::execute(&root(), &options),

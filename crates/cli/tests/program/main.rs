@@ -4,6 +4,7 @@
 
 mod advices;
 mod backup;
+mod backup_objects;
 mod balance;
 mod changes;
 mod check;

@@ -345,7 +345,7 @@ impl Drop for Connections {
 
 fn connect(address: &Address) -> io::Result<(Arc<Link>, Agreed)> {
     let stream = Stream::new(Arc::new(address::connect(address)?));
-    let agreed = handshake::run(&stream, &address.export, address.timeout).map_err(|error| match error.kind() {
+    let (stream, agreed) = handshake::run(stream, address).map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => io::Error::new(error.kind(), "the server does not answer the handshake"),
         io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "the server ended the handshake"),
         _ => error,

@@ -15,7 +15,7 @@ use crate::number::{to_u32, to_u64, to_usize};
 use crate::wire::{BlockExtent, Command, command_flag, state, transmission};
 
 /// The schemes of locators that this client opens.
-pub const SCHEMES: [&str; 2] = ["nbd", "nbd+unix"];
+pub const SCHEMES: [&str; 4] = ["nbd", "nbd+unix", "nbds", "nbds+unix"];
 
 /// Bytes of one request: enough that its transfer takes longer than the request itself.
 const PIECE_BYTES: u32 = 1 << 20;

@@ -1,8 +1,9 @@
 //! The client's side of the handshake. Called by `connections`, for each connection.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::address::Address;
 use crate::number::to_usize;
 use crate::stream::Stream;
 use crate::wire::{
@@ -37,25 +38,34 @@ struct Reply {
     payload: Vec<u8>,
 }
 
-/// Chooses an export; `time_max` is for all of the handshake.
+/// Begins TLS if the address wants it, and chooses the export. The time limit of the address is for all of it.
 ///
 /// # Errors
 /// `NotFound` for an unknown export; `InvalidData` for a server that breaks the protocol; those of the socket.
-pub(super) fn run(stream: &Stream, export: &str, time_max: Duration) -> io::Result<Agreed> {
-    let session = Session { stream, deadline: Instant::now() + time_max };
+pub(super) fn run(stream: Stream, address: &Address) -> io::Result<(Stream, Agreed)> {
+    let (export, time_max) = (address.export.as_str(), address.timeout);
+    let deadline = Instant::now() + time_max;
     let mut bytes = [0; Greeting::BYTES];
-    stream.fill(&mut bytes, session.deadline)?;
+    stream.fill(&mut bytes, deadline)?;
     let found = Greeting::decode(&bytes).map_err(malformed)?;
     let mut flags = client_flags::FIXED_NEWSTYLE;
     if found.flags & greeting::NO_ZEROES != 0 {
         flags |= client_flags::NO_ZEROES;
     }
     stream.send(&[&flags.to_be_bytes()], time_max)?;
+    let stream = match &address.tls {
+        None => stream,
+        Some(settings) => {
+            Session { stream: &stream, deadline }.begin_tls()?;
+            stream.encrypted(settings, deadline)?
+        }
+    };
+    let session = Session { stream: &stream, deadline };
     let is_structured = session.ask(option::STRUCTURED_REPLY, &[], |_| Ok(()))?.kind == rep::ACK;
     let context = if is_structured { session.context(export)? } else { None };
     let mut agreed = session.go(export)?;
     (agreed.is_structured, agreed.context) = (is_structured, context);
-    Ok(agreed)
+    Ok((stream, agreed))
 }
 
 pub(super) fn malformed(error: Malformed) -> io::Error {
@@ -84,6 +94,18 @@ impl Session<'_> {
             each(reply)?;
         }
         Err(malformed(Malformed::new("replies to an option", "at most 256", 257)))
+    }
+
+    /// Has the server begin TLS with the next byte.
+    fn begin_tls(&self) -> io::Result<()> {
+        let reply = self.ask(option::STARTTLS, &[], |_| Ok(()))?;
+        if reply.kind != rep::ACK {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the server has no TLS; nothing was sent without it",
+            ));
+        }
+        Ok(())
     }
 
     /// Asks for the context that says where holes are; `None` where the server has none.
@@ -136,9 +158,10 @@ fn refused(export: &str, reply: &Reply) -> io::Error {
         rep::ERR_UNKNOWN => {
             io::Error::new(io::ErrorKind::NotFound, format!("the server has no export `{export}`{text}"))
         }
-        rep::ERR_TLS_REQD => {
-            io::Error::new(io::ErrorKind::Unsupported, format!("the server wants TLS, which is not supported{text}"))
-        }
+        rep::ERR_TLS_REQD => io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("the server wants TLS: use nbds:// instead of nbd://{text}"),
+        ),
         rep::ERR_POLICY => {
             io::Error::new(io::ErrorKind::PermissionDenied, format!("the server refuses the export `{export}`{text}"))
         }

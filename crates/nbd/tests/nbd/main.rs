@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::as_conversions, missing_docs, reason = "tests fail by panicking")]
 
+mod encrypted;
 #[path = "../../../../fuzz/src/nbd.rs"]
 #[allow(unreachable_pub, reason = "the fuzz targets are a crate of their own")]
 mod fuzzed;

@@ -11,14 +11,18 @@ pub mod images;
 mod layers;
 mod operations;
 mod options;
+mod places;
 mod repair_plan;
 mod salvage;
 
 pub(crate) use format::Btrfs;
 pub use format::{SHRINKS, check_options, checksum, default_metadata_profile, profile, report_of};
 pub use layers::import_layers;
-pub use operations::{Sending, back_up, balance, receive, restore, resume_balance, scrub, send, verify_restored};
+pub use operations::{
+    Sending, back_up, balance, receive, restore, resume_balance, scrub, send, verify_repository, verify_restored,
+};
 pub use options::{compression, open_with, subvolume_id};
+pub use places::{names_store, open_store};
 
 pub use salvage::{RescueOptions, RescueReport, rescue};
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use ::btrfs::{
     BalanceEnd, BalanceProgress, BalanceSpec, ScrubOptions, ScrubProgress, ScrubReport, SendError, SendOptions, Volume,
 };
-use btrfs_backup::{Backup, Chosen, Destination, Origin, Report, Restore, Source, Target};
+use btrfs_backup::{Backup, Chosen, Destination, Inspection, Origin, Report, Repository, Restore, Source, Target};
 use btrfs_receive::{Notices, Receiver};
 use checking::Watched;
 use vfs::{Errno, Result};
@@ -160,6 +160,19 @@ pub fn verify_restored(
     watch: ProgressFn<'_>,
 ) -> Result<(), btrfs_backup::Error> {
     reported(watch, |reporter| restore.verify(from, chosen, files, reporter))
+}
+
+/// Verifies a repository, as [`Repository::verify_objects`].
+///
+/// # Errors
+/// As [`Repository::verify_objects`].
+pub fn verify_repository(
+    repository: &Repository,
+    percent: u8,
+    seed: u64,
+    watch: ProgressFn<'_>,
+) -> Result<Inspection, btrfs_backup::Error> {
+    reported(watch, |reporter| repository.verify_objects(percent, seed, reporter))
 }
 
 /// Runs an operation that reports to `watch`, and reports its end.

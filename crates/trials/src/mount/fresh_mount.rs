@@ -6,9 +6,14 @@ use crate::system;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Message of `spinney umount` if the volume has no space for data that the kernel had taken.
 const LACKS_ROOM: &str = "unmounted, but not everything written there is in the image: No space left on device";
+
+/// Longest time for a mount to disappear after its server was killed.
+const GONE_MAX: Duration = Duration::from_secs(10);
 
 /// A mount by `spinney mount`. Dropping it unmounts in any state.
 #[derive(Debug)]
@@ -155,6 +160,17 @@ pub(super) fn server_of(image: &Path) -> Option<i32> {
         words.contains(&b"server".as_slice()) && words.contains(&image.as_bytes())
     })?;
     server.file_name().to_str()?.parse().ok()
+}
+
+/// Waits until the mount is gone and the image is free.
+pub(super) fn wait_until_gone(dir: &Path, image: &Path) -> Result<()> {
+    let start = Instant::now();
+    let line = format!(" {} fuse", dir.display());
+    while std::fs::read_to_string("/proc/mounts")?.contains(&line) || server_of(image).is_some() {
+        ensure!(start.elapsed() < GONE_MAX, "{} is still mounted after its server was killed", dir.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 impl Drop for Served {

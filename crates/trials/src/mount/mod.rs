@@ -8,6 +8,7 @@
 //! * [`kill`] kills the server while files are synced, and verifies the synced data;
 //! * [`power_cut`] cuts the power of the disk below the image instead; for both, [`promises`] has the writers, and the
 //!   promises that they got;
+//! * [`ceph`] has the disk in a cluster of Ceph, and kills its daemons;
 //! * [`attack`] tries to circumvent permissions, there and on the kernel's btrfs;
 //! * [`torture`] fills volumes to the last byte and empties them, there and on the kernel's btrfs;
 //!
@@ -16,9 +17,10 @@
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of the failing program; nothing stays mounted.
 //! Called by `cargo trials mount-checks`, `mount-tree`, `mount-long`, `kill-mount`, `power-cut`,
-//! `xfstests`, `attack` and `torture`.
+//! `ceph`, `xfstests`, `attack` and `torture`.
 
 pub(crate) mod attack;
+pub(crate) mod ceph;
 pub(crate) mod checks;
 mod exclusions;
 mod exercise;

@@ -1,9 +1,10 @@
-//! Images on web servers and in S3, as devices that can be read.
+//! Images on web servers and in S3, as devices that can be read; and objects there, which can be written too.
 //!
 //! ```text
 //!  device --> reader --> blocks (memory, what is in flight) --> window (how much is fetched)
 //!                |-----> disk (blocks in files)
 //!                +-----> origin (one pinned file) --> transport --> dial (connections)
+//!                        objects (below an address) ------^
 //! ```
 //!
 //! Invariants
@@ -20,6 +21,7 @@ mod blocks;
 mod device;
 mod dial;
 mod disk;
+mod objects;
 mod origin;
 mod reader;
 mod transport;
@@ -27,3 +29,4 @@ mod window;
 
 pub use device::{WebDevice, open};
 pub use dial::{Dialer, addresses, dial, dial_by};
+pub use objects::{Condition, Objects, Put};

@@ -23,7 +23,7 @@ use super::transport::{Answer, Transport};
 use crate::error::{Error, Result, SHORT};
 use crate::number::{to_u64, to_usize};
 use crate::range::ContentRange;
-use crate::s3::Signer;
+use crate::s3::{self, Signer};
 
 /// Redirects that are followed.
 pub(crate) const REDIRECTS_MAX: usize = 10;
@@ -75,7 +75,7 @@ impl Origin {
         let transport = Transport::new(timeout)?;
         let current = Mutex::new(address.clone());
         let mut origin = Self { transport, signer, timeout, first: address, current, pins: Pins::default() };
-        let (pins, head) = origin.retried(|origin| origin.first_bytes(head_bytes.max(1)))?;
+        let (pins, head) = retried(timeout, || origin.first_bytes(head_bytes.max(1)))?;
         origin.pins = pins;
         Ok((origin, head))
     }
@@ -93,11 +93,11 @@ impl Origin {
             return Ok(Vec::new());
         }
         tracing::debug!(offset, len, "GET");
-        let found = self.retried(|origin| origin.range(offset, len));
+        let found = retried(self.timeout, || self.range(offset, len));
         match found {
             Err(Error::Status { status: 400..=499, .. }) if self.is_redirected() => {
                 *self.current.lock() = self.first.clone();
-                self.retried(|origin| origin.range(offset, len))
+                retried(self.timeout, || self.range(offset, len))
             }
             found => found,
         }
@@ -105,23 +105,6 @@ impl Origin {
 
     fn is_redirected(&self) -> bool {
         *self.current.lock() != self.first
-    }
-
-    /// Tries a request again while it may succeed, and the time limit of the first try has not passed.
-    fn retried<T>(&self, request: impl Fn(&Self) -> Result<T>) -> Result<T> {
-        let start = Instant::now();
-        let mut pause = PAUSE;
-        for _ in 1..TRIES_MAX {
-            match request(self) {
-                Err(error) if error.may_pass() && start.elapsed() + pause < self.timeout => {
-                    tracing::debug!(%error, "trying again");
-                    thread::sleep(pause);
-                    pause *= 2;
-                }
-                done => return done,
-            }
-        }
-        request(self)
     }
 
     /// The facts of the file, and its first bytes.
@@ -153,7 +136,7 @@ impl Origin {
             (StatusCode::PARTIAL_CONTENT, Some(_)) => Err(wrong("Content-Range", "bytes from 0 on", "others")),
             (StatusCode::PARTIAL_CONTENT, None) => Err(wrong("Content-Range", "a range", "none")),
             (StatusCode::OK, _) => Err(Error::NoRanges { status: status.as_u16() }),
-            _ => Err(self.refusal(&mut answer)),
+            _ => Err(refusal(self.signer.as_ref(), &mut answer)),
         }
     }
 
@@ -179,7 +162,7 @@ impl Origin {
                 let (expected, found) = (self.pins.etag.clone().unwrap_or_default(), status.to_string());
                 return Err(Error::Changed { what: "the version", expected, found });
             }
-            _ => return Err(self.refusal(&mut answer)),
+            _ => return Err(refusal(self.signer.as_ref(), &mut answer)),
         }
         let Some(range) = content_range(answer.headers())? else {
             return Err(wrong("Content-Range", "a range", "none"));
@@ -223,7 +206,7 @@ impl Origin {
                 headers.insert(name.clone(), value(text)?);
             }
             if let Some(signer) = &self.signer {
-                signer.sign(&address, &mut headers)?;
+                signer.sign("GET", &address, &mut headers, s3::NO_BODY)?;
             }
             let answer = self.transport.get(&address, headers, body_limit)?;
             if !matches!(answer.status().as_u16(), 301 | 302 | 303 | 307 | 308) || self.signer.is_some() {
@@ -236,28 +219,6 @@ impl Origin {
             is_new = true;
         }
         Err(Error::Redirects { max: REDIRECTS_MAX })
-    }
-
-    /// The error of a server that refuses, with its words where they are short.
-    fn refusal(&self, answer: &mut Answer) -> Error {
-        let status = answer.status();
-        let mut body = Vec::new();
-        // The status is known even if the rest cannot be read.
-        let _ = answer.reader().take(REASON_BYTES_MAX).read_to_end(&mut body);
-        let reason = crate::s3::reason(&String::from_utf8_lossy(&body));
-        let reason = reason.or_else(|| status.canonical_reason().map(str::to_owned)).unwrap_or_default();
-        let mut reason = shown(&reason);
-        let region = text_of(answer.headers(), header::HeaderName::from_static(BUCKET_REGION));
-        match (&self.signer, region) {
-            (Some(_), Some(region)) if status.as_u16() < 400 || status == StatusCode::BAD_REQUEST => {
-                reason.push_str(&format!("; the bucket is in AWS_REGION={}", shown(&region)));
-            }
-            (Some(signer), _) if signer.is_anonymous() && status == StatusCode::FORBIDDEN => {
-                reason.push_str("; no credentials were found, so the request was not signed");
-            }
-            _ => {}
-        }
-        Error::Status { status: status.as_u16(), reason }
     }
 
     /// Reads a body that has exactly `len` bytes.
@@ -283,17 +244,56 @@ impl Origin {
     }
 }
 
-fn wrong(what: &'static str, expected: impl ToString, found: impl ToString) -> Error {
+/// Tries a request again while it may succeed, and the time limit of the first try has not passed.
+pub(super) fn retried<T>(limit: Duration, request: impl Fn() -> Result<T>) -> Result<T> {
+    let start = Instant::now();
+    let mut pause = PAUSE;
+    for _ in 1..TRIES_MAX {
+        match request() {
+            Err(error) if error.may_pass() && start.elapsed() + pause < limit => {
+                tracing::debug!(%error, "trying again");
+                thread::sleep(pause);
+                pause *= 2;
+            }
+            done => return done,
+        }
+    }
+    request()
+}
+
+/// The error of a server that refuses, with its words where they are short.
+pub(super) fn refusal(signer: Option<&Signer>, answer: &mut Answer) -> Error {
+    let status = answer.status();
+    let mut body = Vec::new();
+    // The status is known even if the rest cannot be read.
+    let _ = answer.reader().take(REASON_BYTES_MAX).read_to_end(&mut body);
+    let reason = s3::reason(&String::from_utf8_lossy(&body));
+    let reason = reason.or_else(|| status.canonical_reason().map(str::to_owned)).unwrap_or_default();
+    let mut reason = shown(&reason);
+    let region = text_of(answer.headers(), header::HeaderName::from_static(BUCKET_REGION));
+    match (signer, region) {
+        (Some(_), Some(region)) if status.as_u16() < 400 || status == StatusCode::BAD_REQUEST => {
+            reason.push_str(&format!("; the bucket is in AWS_REGION={}", shown(&region)));
+        }
+        (Some(signer), _) if signer.is_anonymous() && status == StatusCode::FORBIDDEN => {
+            reason.push_str("; no credentials were found, so the request was not signed");
+        }
+        _ => {}
+    }
+    Error::Status { status: status.as_u16(), reason }
+}
+
+pub(super) fn wrong(what: &'static str, expected: impl ToString, found: impl ToString) -> Error {
     Error::Answer { what, expected: expected.to_string(), found: found.to_string() }
 }
 
-fn value(text: &str) -> Result<header::HeaderValue> {
+pub(super) fn value(text: &str) -> Result<header::HeaderValue> {
     header::HeaderValue::from_str(text)
         .map_err(|_| Error::Address { why: "a header of the server has control characters" })
 }
 
 /// A header as text; without it where it is no text.
-fn text_of(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
+pub(super) fn text_of(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use ureq::config::Config;
-use ureq::http::{HeaderMap, Response, StatusCode, Uri};
+use ureq::http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector as _, NextTimeout, RustlsConnector};
@@ -100,6 +100,31 @@ impl Transport {
         let sent = request.config().timeout_recv_body(Some(body_limit)).build().call();
         let response: Response<Body> = sent.map_err(|error| self.error(error))?;
         let (parts, body) = response.into_parts();
+        Ok(Answer { status: parts.status, headers: parts.headers, reader: body.into_reader() })
+    }
+
+    /// Sends a request with a body, which may be empty. The body, and that of the answer, have to pass within `limit`.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(crate) fn send(
+        &self,
+        method: Method,
+        address: &Uri,
+        headers: HeaderMap,
+        body: &[u8],
+        limit: Duration,
+    ) -> Result<Answer> {
+        let has_body = method == Method::PUT;
+        let mut request = Request::new(());
+        (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) = (method, address.clone(), headers);
+        let request = self.agent.configure_request(request);
+        let request = request.timeout_send_body(Some(limit)).timeout_recv_body(Some(limit)).build();
+        let sent = match has_body {
+            true => self.agent.run(request.map(|()| body)),
+            false => self.agent.run(request),
+        };
+        let (parts, body) = sent.map_err(|error| self.error(error))?.into_parts();
         Ok(Answer { status: parts.status, headers: parts.headers, reader: body.into_reader() })
     }
 

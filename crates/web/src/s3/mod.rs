@@ -26,7 +26,7 @@ pub(crate) const SCHEME: &str = "s3";
 /// The region of a bucket if no setting names one.
 const REGION: &str = "us-east-1";
 /// The SHA-256 of an empty body.
-const NO_BODY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+pub(crate) const NO_BODY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// Signs requests to one bucket.
 #[derive(Debug)]
@@ -89,23 +89,31 @@ impl Signer {
         self.credentials.is_none()
     }
 
-    /// Adds the signature to the headers of a GET.
+    /// Adds the signature to the headers of a request whose body has this SHA-256.
     ///
     /// # Errors
     /// [`Error::Credentials`] for a token that is no header.
-    pub(crate) fn sign(&self, address: &Uri, headers: &mut HeaderMap) -> Result<()> {
+    pub(crate) fn sign(&self, method: &str, address: &Uri, headers: &mut HeaderMap, body_sha256: &str) -> Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        self.sign_at(address, headers, &Date::from_seconds(i64::try_from(now).unwrap_or(i64::MAX)).basic())
+        let now = Date::from_seconds(i64::try_from(now).unwrap_or(i64::MAX)).basic();
+        self.sign_at(method, address, headers, body_sha256, &now)
     }
 
-    fn sign_at(&self, address: &Uri, headers: &mut HeaderMap, now: &str) -> Result<()> {
+    fn sign_at(
+        &self,
+        method: &str,
+        address: &Uri,
+        headers: &mut HeaderMap,
+        body_sha256: &str,
+        now: &str,
+    ) -> Result<()> {
         let Some(credentials) = &self.credentials else { return Ok(()) };
         let text = |text: &str| {
             let value = HeaderValue::from_str(text);
             value.map_err(|_| Error::Credentials("a key or token has control characters".to_owned()))
         };
         headers.insert(HeaderName::from_static("x-amz-date"), text(now)?);
-        headers.insert(HeaderName::from_static("x-amz-content-sha256"), text(NO_BODY)?);
+        headers.insert(HeaderName::from_static("x-amz-content-sha256"), text(body_sha256)?);
         if let Some(token) = &credentials.token {
             let mut token = text(token)?;
             token.set_sensitive(true);
@@ -118,11 +126,11 @@ impl Signer {
         }
         signed.sort();
         let request = signing::Request {
-            method: "GET",
+            method,
             path: address.path(),
             query: address.query().unwrap_or_default(),
             headers: &signed,
-            body_sha256: NO_BODY,
+            body_sha256,
         };
         let authorization = signing::authorization(&request, credentials, &self.region, now);
         let mut authorization = text(&authorization)?;
@@ -201,7 +209,7 @@ mod tests {
     fn secrets_are_shown_nowhere() {
         let (address, signer) = place("pics/key", settings(None)).unwrap();
         let (mut headers, signer) = (HeaderMap::new(), signer.unwrap());
-        signer.sign_at(&address, &mut headers, "20130524T000000Z").unwrap();
+        signer.sign_at("GET", &address, &mut headers, NO_BODY, "20130524T000000Z").unwrap();
         let shown = format!("{signer:?} {headers:?}");
         assert!(!shown.contains("hush") && !shown.contains("Signature="), "{shown}");
     }

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex};
 /// A request as it came.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
+    pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Request {
@@ -138,7 +140,8 @@ fn serve(connection: TcpStream, counts: &Counts, answer: &Answer) -> std::io::Re
         let reply = answer(&request, number);
         let mut head = format!("HTTP/1.1 {} Said\r\n", reply.status);
         let has = |name: &str| reply.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
-        if !has("content-length") && !has("transfer-encoding") {
+        let is_empty = reply.status == 204;
+        if !is_empty && !has("content-length") && !has("transfer-encoding") {
             head.push_str(&format!("Content-Length: {}\r\n", reply.body.len()));
         }
         for (name, value) in &reply.headers {
@@ -152,7 +155,9 @@ fn serve(connection: TcpStream, counts: &Counts, answer: &Answer) -> std::io::Re
             return input.read(&mut [0]).map(drop);
         }
         counts.bytes.fetch_add(u64::try_from(reply.body.len()).unwrap(), Ordering::Relaxed);
-        output.write_all(&reply.body)?;
+        if request.method != "HEAD" {
+            output.write_all(&reply.body)?;
+        }
         if has("connection") {
             return Ok(());
         }
@@ -160,7 +165,7 @@ fn serve(connection: TcpStream, counts: &Counts, answer: &Answer) -> std::io::Re
     Ok(())
 }
 
-fn receive(input: &mut impl BufReadLine) -> std::io::Result<Option<Request>> {
+fn receive(input: &mut (impl BufReadLine + Read)) -> std::io::Result<Option<Request>> {
     let mut lines = Vec::new();
     loop {
         let Some(line) = input.line()? else { return Ok(None) };
@@ -169,10 +174,16 @@ fn receive(input: &mut impl BufReadLine) -> std::io::Result<Option<Request>> {
         }
         lines.push(line);
     }
-    let path = lines.first().and_then(|line| line.split(' ').nth(1)).unwrap_or_default().to_owned();
+    let word = |at: usize| lines.first().and_then(|line| line.split(' ').nth(at)).unwrap_or_default().to_owned();
+    let (method, path) = (word(0), word(1));
     let headers = lines.iter().skip(1).filter_map(|line| line.split_once(':'));
     let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect();
-    Ok(Some(Request { path, headers }))
+    let mut request = Request { method, path, headers, body: Vec::new() };
+    let len = request.header("content-length").and_then(|len| len.parse::<u64>().ok()).unwrap_or_default();
+    let mut body = Vec::new();
+    Read::by_ref(input).take(len).read_to_end(&mut body)?;
+    request.body = body;
+    Ok(Some(request))
 }
 
 pub(crate) trait BufReadLine {

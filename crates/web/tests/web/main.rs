@@ -5,6 +5,7 @@
 mod caching;
 mod fake;
 mod misbehaving;
+mod objects;
 mod reading;
 mod s3;
 mod serving;

@@ -10,8 +10,8 @@ use sha2::{Digest as _, Sha256};
 use crate::fake::{Fake, Reply, Request};
 use crate::support::{open, pattern, read_all};
 
-const KEY: &str = "AKIATESTS";
-const SECRET: &str = "not/so+secret";
+pub(crate) const KEY: &str = "AKIATESTS";
+pub(crate) const SECRET: &str = "not/so+secret";
 const LEN: usize = 1_000_001;
 
 #[test]
@@ -37,8 +37,13 @@ fn reads_as_told() {
 
 /// The line that a process with these variables prints.
 fn read_with(locator: &str, variables: &[(&str, &str)]) -> String {
+    told_with("s3::reads_as_told", locator, variables)
+}
+
+/// The line that an ignored test prints in a process with these variables.
+pub(crate) fn told_with(test: &str, locator: &str, variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "s3::reads_as_told", "--ignored", "--nocapture"]);
+    command.args(["--exact", test, "--ignored", "--nocapture"]);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("AWS_")) {
         command.env_remove(name);
     }
@@ -50,7 +55,7 @@ fn read_with(locator: &str, variables: &[(&str, &str)]) -> String {
     line.unwrap_or_else(|| panic!("{text}"))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -61,10 +66,10 @@ fn mac(key: &[u8], text: &str) -> Vec<u8> {
 }
 
 /// The signature that the request should have (AWS Signature Version 4).
-fn signature(request: &Request, scope: &str, names: &str) -> String {
+pub(crate) fn signature(request: &Request, scope: &str, names: &str) -> String {
     let header = |name: &str| request.header(name).unwrap_or_default();
     let lines: String = names.split(';').map(|name| format!("{name}:{}\n", header(name))).collect();
-    let whole = format!("GET\n{}\n\n{lines}\n{names}\n{}", request.path, header("x-amz-content-sha256"));
+    let whole = format!("{}\n{}\n\n{lines}\n{names}\n{}", request.method, request.path, header("x-amz-content-sha256"));
     let digest = hex(&Sha256::digest(whole.as_bytes()));
     let to_sign = format!("AWS4-HMAC-SHA256\n{}\n{scope}\n{digest}", header("x-amz-date"));
     let first = format!("AWS4{SECRET}").into_bytes();

@@ -1,10 +1,12 @@
 //! Parses the arguments of `spinney backup` and prints its report; the library's `backup` does the work.
 //!
-//! [`mounted`] is the side of a backup that the server of a mount has open, [`served`] the part of that server.
+//! [`repository`] opens places of objects; [`mounted`] is the side of a backup that the server of a mount has open,
+//! [`served`] the part of that server.
 //!
 //! Failure: every error of the library gets its exit status in [`failure`]. Callers: `args`; `jobs` for a server.
 
 mod mounted;
+mod repository;
 mod restore;
 mod served;
 
@@ -24,17 +26,19 @@ use spinney::btrfs::backup::{
 
 use super::{format, receive, send};
 use crate::commands::failure::{Failure, Status, one_line, status_of};
+use crate::commands::human::parse_bytes;
 use crate::commands::image::ImageArgs;
 use crate::commands::output::Output;
 use crate::commands::progress::{Bar, Progress};
 use mounted::Mounted;
+use repository::How;
 pub(crate) use restore::Restore;
 pub(super) use served::serve;
 
 /// The name of the job for the server of a mount.
 const JOB: &str = "backup";
 
-/// Keep states of a subvolume, and send them to another image, to a directory or to the standard output
+/// Keep states of a subvolume, and send them to another image, a directory, S3 or the standard output
 ///
 /// Makes a read-only snapshot, sends what differs from the newest one that both sides have, reads back what
 /// arrived, and deletes on both sides what --keep lets go of: never the newest state that both have, and never a
@@ -45,6 +49,10 @@ const JOB: &str = "backup";
     "  an image     each state is a read-only subvolume there, as `spinney receive` makes them\n",
     "  a directory  each state is a file NAME.TIME.UUID.stream, and manifest.json says which build on which;\n",
     "               without --full now and then no stream can be deleted, since the next builds on it\n",
+    "  s3://BUCKET/PREFIX, https://HOST/PATH, http://HOST/PATH, file://DIR\n",
+    "               compressed objects that are never changed, and manifest.json, which is written only if it is\n",
+    "               still the one that was read: of two backups at once one is told so. A web server needs PUT,\n",
+    "               DELETE, If-Match and If-None-Match. Credentials for S3 are those of the AWS tools\n",
     "  -            the whole state as a stream; the report goes to the standard error\n\n",
     "Of a mount root, and the user who mounted it, may make a backup; paths begin at its directory. Data written to\n",
     "an image is compared with its source, which the user has to be allowed to read.\n\n",
@@ -58,6 +66,7 @@ const JOB: &str = "backup";
     "  spinney backup /mnt/site /home backup.img               of what is mounted\n",
     "  spinney backup --full --keep weekly=8 site.img /home ./streams\n",
     "  spinney backup site.img - | ssh host spinney receive backup.img\n",
+    "  spinney backup --encrypt age1... --keep daily=7 site.img /home s3://bucket/site\n",
     "  spinney backup --dry-run --json site.img /home backup.img | jq .actions[]"
 ))]
 pub(crate) struct Backup {
@@ -66,7 +75,7 @@ pub(crate) struct Backup {
     /// The subvolume in the image; the root by default
     #[arg(value_name = "SUBVOL", default_value = "/")]
     source: PathBuf,
-    /// Image or directory that the backup goes to, or - for the standard output
+    /// Image, directory or URL that the backup goes to, or - for the standard output
     #[arg(value_name = "DEST", required = true)]
     dest: PathBuf,
     /// Keep the last state of so many periods, and let others go: last, hourly, daily, weekly, monthly, yearly
@@ -87,6 +96,15 @@ pub(crate) struct Backup {
     /// Send the whole state, not what differs from another
     #[arg(long)]
     full: bool,
+    /// Encrypt objects to this public key (age1..., as `age-keygen` prints it); may be given several times
+    #[arg(long, value_name = "RECIPIENT")]
+    encrypt: Vec<String>,
+    /// Bytes of the stream in an object: 64K to 64M
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "16M")]
+    object_size: u64,
+    /// Take objects over from a backup of another host that no longer runs
+    #[arg(long)]
+    take_over: bool,
     /// Take this for the time, in seconds since 1970
     #[arg(long, value_name = "SECONDS")]
     time: Option<i64>,
@@ -116,13 +134,7 @@ impl Backup {
             let text = "the stream would go to the terminal: redirect the standard output";
             return Err(Failure::refused(text).into());
         }
-        let (image, into) = (image_args(&self.dest), &self.into);
-        let open = |writes: bool| format::open_image_as(&image, !writes).map_err(|error| Error::Side(boxed(&error)));
-        let mut dest: Box<dyn Destination> = match is_output {
-            true => Box::new(StreamDestination(std::io::stdout())),
-            false if self.dest.is_dir() => Box::new(Directory::open(&self.dest, &name).map_err(failure)?),
-            false => Box::new(VolumeDestination::open(open, into, &name).map_err(failure)?),
-        };
+        let mut dest = self.destination(&name)?;
         let job = Job {
             subvolume: self.source.clone(),
             name,
@@ -155,6 +167,31 @@ impl Backup {
         }
         done.map_err(failure)?;
         Ok(closed?)
+    }
+
+    /// Opens the place that the backup goes to.
+    fn destination<'a>(&'a self, name: &Name) -> Result<Box<dyn Destination + 'a>> {
+        if let Some(place) = repository::place(&self.dest) {
+            let how = How {
+                time: self.time()?,
+                recipients: &self.encrypt,
+                takes_over: self.take_over,
+                part_bytes: Some(self.object_size),
+            };
+            return Ok(Box::new(repository::open_to_write(place, name, &how)?));
+        }
+        if !self.encrypt.is_empty() || self.take_over {
+            let text = "--encrypt and --take-over are for s3://, https://, http:// and file://";
+            return Err(Failure::usage(text).into());
+        }
+        let image = image_args(&self.dest);
+        let open =
+            move |writes: bool| format::open_image_as(&image, !writes).map_err(|error| Error::Side(boxed(&error)));
+        Ok(match self.dest.as_os_str() == "-" {
+            true => Box::new(StreamDestination(std::io::stdout())),
+            false if self.dest.is_dir() => Box::new(Directory::open(&self.dest, name).map_err(failure)?),
+            false => Box::new(VolumeDestination::open(open, &self.into, name).map_err(failure)?),
+        })
     }
 
     fn time(&self) -> Result<Stamp> {
@@ -198,7 +235,9 @@ fn boxed(error: &anyhow::Error) -> spinney::btrfs::backup::SideError {
 fn failure(error: Error) -> anyhow::Error {
     let status = match &error {
         Error::Name(_) | Error::Time => Status::Usage,
-        Error::Busy(_) => Status::Busy,
+        Error::Busy(_) | Error::Claimed { .. } | Error::Overtaken { .. } => Status::Busy,
+        Error::NoConditions(_) => Status::Unsupported,
+        Error::Store { .. } => Status::Io,
         Error::Corrupt { .. } | Error::Differs { .. } | Error::NothingReceived => Status::Corrupt,
         _ => Status::Refused,
     };

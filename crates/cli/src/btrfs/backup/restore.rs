@@ -12,7 +12,7 @@ use spinney::btrfs::backup::{Error, Name, Origin, Restore as Restored};
 use spinney::btrfs::{restore, verify_restored};
 
 use super::mounted::Mounted;
-use super::{failure, image_args};
+use super::{failure, image_args, repository};
 use crate::btrfs::format;
 use crate::commands::failure::Failure;
 use crate::commands::image::ImageArgs;
@@ -20,7 +20,7 @@ use crate::commands::names::JsonPath;
 use crate::commands::output::Output;
 use crate::commands::progress::{Bar, Progress};
 
-/// Bring back a state that `backup` has kept, from an image or a directory of streams
+/// Bring back a state that `backup` has kept, from an image, a directory of streams, S3 or a web server
 ///
 /// The state becomes a subvolume of IMAGE that can be changed. Streams are read and compared with the manifest before
 /// any of them is used; the restored subvolume is compared with the state in an image. The state is kept in DIR of
@@ -33,17 +33,19 @@ use crate::commands::progress::{Bar, Progress};
     "  spinney restore backup.img site.img /home-restored\n",
     "  spinney restore backup.img /mnt/site /home-restored     into what is mounted\n",
     "  spinney restore --state home.2026-11-25T031500Z ./streams site.img /home\n",
+    "  spinney restore --identity key.txt s3://bucket/site site.img /home\n",
+    "  spinney restore --verify=10 s3://bucket/site\n",
     "  spinney restore --list --json backup.img | jq -r .states[].state"
 ))]
 pub(crate) struct Restore {
-    /// Image or directory that a backup went to
+    /// Image, directory or URL that a backup went to
     #[arg(value_name = "FROM")]
     from: PathBuf,
     /// Image, or directory of a mount, in which the state is brought back
-    #[arg(value_name = "IMAGE", required_unless_present = "list")]
+    #[arg(value_name = "IMAGE", required_unless_present_any = ["list", "verify"])]
     image: Option<PathBuf>,
     /// The subvolume that it becomes there
-    #[arg(value_name = "PATH", required_unless_present = "list")]
+    #[arg(value_name = "PATH", required_unless_present_any = ["list", "verify"])]
     path: Option<PathBuf>,
     /// The state, as NAME.TIME; by default the newest
     #[arg(long, value_name = "STATE")]
@@ -60,6 +62,13 @@ pub(crate) struct Restore {
     /// Do not keep the state: the next backup sends everything again
     #[arg(long, conflicts_with = "snapshots")]
     no_snapshot: bool,
+    /// File with the secret key that opens encrypted states, as `age-keygen` writes it
+    #[arg(long, value_name = "FILE")]
+    identity: Vec<PathBuf>,
+    /// Check that all objects of FROM, a URL, are there; and read so many of 100, others each time
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, require_equals = true, default_missing_value = "5",
+          value_parser = clap::value_parser!(u8).range(0..=100), conflicts_with = "list")]
+    verify: Option<u8>,
     /// List the states, and restore nothing
     #[arg(long)]
     list: bool,
@@ -90,7 +99,21 @@ struct ListEntry {
 
 impl Restore {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        let place = repository::place(&self.from);
+        match (self.verify, place) {
+            (Some(percent), Some(place)) => return repository::verify(place, percent, self.quiet, self.json, out),
+            (Some(_), None) => {
+                let text =
+                    "--verify is for s3://, https://, http:// and file://; restore compares the streams of others";
+                return Err(Failure::usage(text).into());
+            }
+            (None, _) => {}
+        }
         let from = match self.from.is_dir() {
+            _ if place.is_some() => {
+                let repository = repository::open_to_read(place.unwrap_or_default())?;
+                Ok(Origin::repository(repository, repository::identities(&self.identity)?))
+            }
             true => Origin::directory(&self.from),
             false => Origin::volume(format::open_image_as(&image_args(&self.from), true)?, &self.from_dir),
         };

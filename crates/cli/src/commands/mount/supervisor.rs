@@ -30,6 +30,8 @@ use super::{Mount, Role, log};
 use crate::commands::failure::{self, Failure, Status};
 use spinney::mounts::{self as table, Mount as Row};
 
+/// Bytes behind an anchor whose image is elsewhere.
+const ANCHOR_BYTES: u64 = 4096;
 /// Share in percent of the machine's dirty pages that a mount may fill, if the kernel collects writes: its default of 1
 /// makes them very slow.
 const MAX_RATIO_PERCENT: &str = "100";
@@ -314,7 +316,10 @@ impl Supervisor {
         }
         let mut open = File::options();
         open.read(true).write(!options.read_only);
-        let mounted = open.open(&self.image).map_err(anyhow::Error::from).and_then(|image| {
+        // Nothing of an anchor is read, so that memory does where the image is elsewhere.
+        let is_elsewhere = Locator::parse(&self.source).is_ok_and(|locator| locator.scheme().is_some());
+        let opened = if is_elsewhere { blank() } else { open.open(&self.image) };
+        let mounted = opened.map_err(anyhow::Error::from).and_then(|image| {
             let backing = image.as_fd();
             Ok(spinney::fuse::Connection::mount_synced(&self.dir, options, backing)?)
         });
@@ -473,6 +478,13 @@ impl Supervisor {
 }
 
 /// Adds the alternatives that need no mount to the failure of a mount.
+/// A file without a name, in memory.
+fn blank() -> std::io::Result<File> {
+    let file = File::from(rustix::fs::memfd_create("spinney", rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.set_len(ANCHOR_BYTES)?;
+    Ok(file)
+}
+
 fn with_other_way(error: spinney::fuse::Error) -> anyhow::Error {
     use spinney::fuse::Error::{HelperMissing, HelperRefused, NoDevice};
     match error {

@@ -1,5 +1,5 @@
 //! Finds broken promises in the image of a killed server. The image is mounted, and so changed. Called by `kill` after
-//! each kill.
+//! each kill, and by `ceph`.
 
 use super::super::promises::{Diary, Ledger, Miss, Mounted, misses, print_histories};
 use crate::formats::Kind;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Promises that the kernel and Spinney find broken; and whether a log was replayed.
-pub(super) fn btrfs(program: &Path, image: &Path, diaries: &[Diary]) -> Result<(bool, Vec<String>)> {
+pub(in crate::mount) fn btrfs(program: &Path, image: &Path, diaries: &[Diary]) -> Result<(bool, Vec<String>)> {
     let ours = image.with_extension("img.ours");
     system::copy_sparse(image, &ours)?;
     // A damaged image must not be mounted by the kernel.

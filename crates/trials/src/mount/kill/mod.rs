@@ -12,15 +12,15 @@
 //! Fails at the end, with the number of losses; the seed repeats the writers' operations, though not the moment of the
 //! kill. Needs root. Called by `cargo trials kill-mount`.
 
-mod judge;
+pub(super) mod judge;
 
-use super::fresh_mount::{Served, server_of};
+use super::fresh_mount::{Served, server_of, wait_until_gone};
 use super::promises::{Clock, Diary, End, Writers};
 use crate::formats::Kind;
 use crate::system;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,8 +50,6 @@ const OPTIONS: &[&str] = &[
 const DELAY_MS: (u64, u64) = (5, 1500);
 /// Most losses that are printed.
 const SHOWN: usize = 20;
-/// Longest time for a mount to disappear after its server was killed.
-const GONE_MAX: Duration = Duration::from_secs(10);
 
 /// Options of the trial.
 #[derive(Debug, clap::Args)]
@@ -172,16 +170,5 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
         std::fs::rename(before, kept)?;
     }
     totals.losses.extend(losses.into_iter().map(|loss| format!("round {round}: {loss}")));
-    Ok(())
-}
-
-/// Waits until the mount is gone and the image is free.
-fn wait_until_gone(dir: &Path, image: &Path) -> Result<()> {
-    let start = Instant::now();
-    let line = format!(" {} fuse", dir.display());
-    while std::fs::read_to_string("/proc/mounts")?.contains(&line) || server_of(image).is_some() {
-        ensure!(start.elapsed() < GONE_MAX, "{} is still mounted after its server was killed", dir.display());
-        thread::sleep(Duration::from_millis(5));
-    }
     Ok(())
 }

@@ -316,6 +316,7 @@ impl Writer {
 
 /// True for an error that a client gets if the server is gone.
 fn is_end(error: &io::Error) -> bool {
-    let ends = [Errno::NOTCONN, Errno::CONNABORTED, Errno::IO, Errno::NOENT];
+    // The last one where the disk failed, not the server of the mount.
+    let ends = [Errno::NOTCONN, Errno::CONNABORTED, Errno::IO, Errno::NOENT, Errno::ROFS];
     Errno::from_io_error(error).is_some_and(|errno| ends.contains(&errno))
 }
