@@ -27,6 +27,7 @@ mod wire;
 
 mod batch;
 mod client;
+mod descriptors;
 mod dirs;
 mod jobs;
 mod list;
@@ -37,8 +38,8 @@ mod subvolume_call;
 mod watch;
 
 pub use client::Remote;
+pub use descriptors::{receive_descriptor, receive_hello, send_descriptor};
 pub use jobs::{JobFailure, JobKind, Jobs};
 pub use serve::Host;
 pub use streams::STREAMS_MAX;
 pub use watch::Watch;
-pub use wire::{receive_descriptor, receive_hello, send_descriptor};

@@ -21,9 +21,10 @@ use vfs::file_system::{
 use vfs::{Blame, Error, FileSystem, Maintenance};
 
 use crate::batch;
+use crate::descriptors::send_hello;
 use crate::dirs::Dirs;
 use crate::jobs::JobFailure;
-use crate::wire::{Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Wire, send_hello};
+use crate::wire::{Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Wire};
 
 /// Most releases that wait for the next message.
 const GONE_MAX: usize = 256;
