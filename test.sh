@@ -17,9 +17,9 @@ packages="$packages g++ pkg-config python3-pytest python3-fsspec nbdkit libnbd-b
 needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
 needed="$needed fusermount3 perl setpriv git g++ pkg-config groff mkfs.f2fs sload.f2fs dump.f2fs"
 needed="$needed qemu-system-x86_64 busybox cpio fsverity fakeroot pseudo pytest-3 nbdkit nbdinfo nbdcopy"
-packages="$packages age ceph-mon ceph-osd ceph-mgr ceph-common qemu-block-extra"
+packages="$packages age"
 packages="$packages curl openssl libnfs-utils dpkg-dev rpm rpm2cpio fdisk dosfstools procps"
-needed="$needed age ceph-mon ceph-osd ceph-mgr rbd"
+needed="$needed age"
 needed="$needed qemu-nbd qemu-img curl openssl nfs-ls dpkg-shlibdeps rpmbuild rpm2cpio sfdisk mkfs.vfat pgrep"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-40} || seeds=${SPINNEY_SEEDS:-200}
@@ -188,6 +188,8 @@ if [ "${1:-}" = --long ]; then
   step mutations mutations
   step more-states more_states
   programs && { step nfs-guest trials nfs-guest; step virtiofs-guest trials virtiofs-guest; }
+  # Needs Debian's ceph-mon, ceph-osd, ceph-mgr, ceph-common, qemu-block-extra.
+  step ceph trials ceph 20
   step bindings bindings
   step capi-fuzz cargo xtask capi-fuzz --sequences 500000
   step capi-fuzz-address cargo xtask capi-fuzz --sequences 100000 --sanitizer address
@@ -235,7 +237,7 @@ step sbom xtask sbom
 # The images are others each day.
 step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"
-with_kernel="$with_kernel ceph verity disk-boot several-devices mkfs-cases mount-checks guide"
+with_kernel="$with_kernel verity disk-boot several-devices mkfs-cases mount-checks guide"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore trials crash-explore --ci --judge-every 0
@@ -250,7 +252,6 @@ else
   # These use the program that round-trip has built.
   step attack trials attack --ci
   step kill-mount trials kill-mount --times 4
-  step ceph trials ceph
   step kill-f2fs trials kill-mount --format f2fs --times 4
   step f2fs-guest f2fs_guest
   step verity trials verity
