@@ -306,6 +306,7 @@ mod tests {
         ("serve nbd", "nothing is made; it prints what is served and how it is used"),
         ("serve http", "nothing is made; it prints where browsers find the files"),
         ("serve nfs", "nothing is made; it prints how clients mount what is served"),
+        ("serve virtiofs", "nothing is made; it prints how a virtual machine mounts what is served"),
         ("device seed", "nothing is made; it prints what the volume is now"),
         ("attend", "internal"),
         ("send", "its output is a stream"),
