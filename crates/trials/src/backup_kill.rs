@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// Seed of the changes and of the moments
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Back up to a bucket of `moto_server` (PyPI: moto[server]) instead of a directory
+    /// Back up to a bucket of `moto_server` (PyPI: the package moto with its server) instead of a directory
     #[arg(long)]
     moto: bool,
     /// Directory for images and objects
