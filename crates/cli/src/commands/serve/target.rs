@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
 use spinney::blockdev::{Access, Device, Locator};
-use spinney::{Devices, FileSystem, Files, VolumeOptions};
+use spinney::{Devices, FileSystem, Files, Volume, VolumeOptions};
 
 use crate::commands::failure::Failure;
 use crate::commands::format;
@@ -129,18 +129,11 @@ impl Opened {
     /// # Errors
     /// `Usage` for a mount; those of opening it.
     pub(super) fn into_volume(self) -> Result<(Files, [u8; 16])> {
-        let (image, devices, read_only) = match self {
-            Self::Mount(_) => return Err(Failure::usage("expected an image, not a mount").into()),
-            Self::Image { image, devices, read_only, .. } => (image, devices, read_only),
-        };
-        let (uid, gid) = image::maker();
-        let options = VolumeOptions::new().owner(uid, gid).read_only(read_only);
-        let opened = format::of_all(&devices).and_then(|format| {
-            let volume = spinney::open_as(format, devices, &options)?;
-            Ok((volume.serve()?, volume.info()?.uuid))
-        });
-        let (file_system, uuid) = opened.map_err(|error| image::explain(&image, error))?;
-        if !read_only {
+        let image = ImageOnly::of(self)?;
+        let opened = image.open(None)?;
+        let uuid = opened.info().map_err(|error| image::explain(&image.path, error.into()))?.uuid;
+        let file_system = opened.serve().map_err(|error| image::explain(&image.path, error.into()))?;
+        if !image.read_only {
             work_in_background(Arc::downgrade(&file_system))?;
         }
         Ok((Files::new(file_system), uuid))
@@ -156,22 +149,43 @@ impl Opened {
     /// # Errors
     /// `Usage` for a mount; those of opening it.
     pub(super) fn into_opener(self, path: Option<&Path>) -> Result<Arc<Opener>> {
-        let (image, devices, read_only) = match self {
-            Self::Mount(_) => return Err(Failure::usage("expected an image, not a mount").into()),
-            Self::Image { image, devices, read_only, .. } => (image, devices, read_only),
-        };
-        let (uid, gid) = image::maker();
-        let mut options = VolumeOptions::new().owner(uid, gid).read_only(read_only);
-        if let Some(path) = path.filter(|path| *path != Path::new("/")) {
-            options = options.option("subvol", path);
-        }
+        let (image, path) = (ImageOnly::of(self)?, path.map(Path::to_owned));
         let open = move || {
-            let format = format::of_all(&devices)?;
-            let opened = spinney::open_as(format, devices.clone(), &options).and_then(|volume| volume.serve());
-            opened.map_err(|error| image::explain(&image, error.into()))
+            let volume = image.open(path.as_deref())?;
+            volume.serve().map_err(|error| image::explain(&image.path, error.into()))
         };
         let first = Mutex::new(Some(open()?));
         Ok(Arc::new(move || first.lock().take().map_or_else(&open, Ok)))
+    }
+}
+
+/// The devices of an image, and how its volume is opened.
+struct ImageOnly {
+    path: PathBuf,
+    devices: Devices,
+    read_only: bool,
+}
+
+impl ImageOnly {
+    /// # Errors
+    /// `Usage` for a mount.
+    fn of(opened: Opened) -> Result<Self> {
+        match opened {
+            Opened::Mount(_) => Err(Failure::usage("expected an image, not a mount").into()),
+            Opened::Image { image, devices, read_only, .. } => Ok(Self { path: image, devices, read_only }),
+        }
+    }
+
+    /// Opens the volume, with the subvolume at `root` as its root.
+    fn open(&self, root: Option<&Path>) -> Result<Volume> {
+        let (uid, gid) = image::maker();
+        let mut options = VolumeOptions::new().owner(uid, gid).read_only(self.read_only);
+        if let Some(root) = root.filter(|root| *root != Path::new("/")) {
+            options = options.option("subvol", root);
+        }
+        let opened = format::of_all(&self.devices)
+            .and_then(|format| Ok(spinney::open_as(format, self.devices.clone(), &options)?));
+        opened.map_err(|error| image::explain(&self.path, error))
     }
 }
 
