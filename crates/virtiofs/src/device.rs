@@ -41,6 +41,7 @@ struct State {
     /// The volume, while the guest has it mounted. Requests hold the lock for reading.
     mounted: RwLock<Option<Mounted>>,
     apart: Apart,
+    channel: Arc<dyn Channel>,
     buffers: Mutex<Vec<Buffers>>,
     /// For each queue, the means to end its thread.
     exits: Vec<Mutex<Option<(EventConsumer, EventNotifier)>>>,
@@ -73,10 +74,6 @@ impl Channel for NoNotifications {
     }
 }
 
-fn no_notifications() -> Arc<dyn Channel> {
-    Arc::new(NoNotifications)
-}
-
 impl Device {
     /// A device that waits for its guest.
     ///
@@ -90,6 +87,7 @@ impl Device {
             memory,
             mounted: RwLock::default(),
             apart: Apart::default(),
+            channel: Arc::new(NoNotifications),
             buffers: Mutex::default(),
             exits: (0..queue_count()).map(exit).collect::<io::Result<_>>()?,
         })))
@@ -167,7 +165,7 @@ impl State {
             self.start();
         }
         let mut reply_len = match &*self.mounted.read() {
-            Some(mounted) => mounted.session.process(request, &mut buffers.reply, &no_notifications()),
+            Some(mounted) => mounted.session.process(request, &mut buffers.reply, &self.channel),
             None => Session::refuse(request, &mut buffers.reply),
         };
         if sort == Sort::End
