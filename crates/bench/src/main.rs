@@ -19,6 +19,8 @@ mod process;
 mod requests;
 mod row;
 mod runs;
+#[cfg(feature = "lock-statistics")]
+mod scale;
 mod seeds;
 mod snapshots;
 mod spinney_side;
@@ -89,6 +91,9 @@ enum Action {
     Runs(runs::Options),
     /// Times snapshots of small and large subvolumes, and a thousand made and deleted. Needs root for these.
     Snapshots(snapshots::Options),
+    /// Says where workloads stop growing with the number of processors, by a simulation of recorded locks.
+    #[cfg(feature = "lock-statistics")]
+    Scale(scale::Options),
     /// Creates and fsyncs files with many threads on mounts of several systems. Needs root.
     FsMark(fs_mark::Options),
     /// Loops over the names of a directory and prints files per second, for `mount`.
@@ -122,6 +127,8 @@ fn perform(action: Action) -> Result<()> {
         Action::Requests(options) => print!("{}", requests::run(&options)?),
         Action::Runs(options) => print!("{}", runs::run(&options)?),
         Action::Snapshots(options) => print!("{}", snapshots::run(&options)?),
+        #[cfg(feature = "lock-statistics")]
+        Action::Scale(options) => print!("{}", scale::run(&options)?),
         Action::Names(options) => println!("{:.0}", names::run(&options)?),
         Action::Log(options) => print!("{}", log::run(&options)?),
         Action::One(one) => println!("{}", serde_json::to_string(&measure(&one)?)?),

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use blockdev::{Tag, tagged};
-use btrfs_disk::convert::to_u64;
+use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 use codec::ChecksumType;
 
@@ -47,6 +47,15 @@ pub enum Expect<'a> {
     Block(&'a BlockCheck<'a>),
 }
 
+impl<'a> Expect<'a> {
+    /// The check for a part of the bytes.
+    fn of(self, range: &Range<usize>, sector_bytes: usize, kind: ChecksumType) -> Self {
+        let Self::Csums(csums) = self else { return self };
+        let place = |byte: usize| byte.div_ceil(sector_bytes) * kind.len();
+        Self::Csums(csums.get(place(range.start)..place(range.end)).unwrap_or_default())
+    }
+}
+
 impl Pool {
     /// Fills `buf` with the bytes at `at`, from any copy that passes the check.
     ///
@@ -57,9 +66,25 @@ impl Pool {
             return Ok(());
         }
         let chunk = self.chunks().lookup(at, to_u64(buf.len()))?;
-        let request = Request { pool: self, chunk: &chunk, at, expect };
-        let first = self.preferred_mirror(&chunk, at, to_u64(buf.len()));
-        let bad = match self.read_parts(&chunk, at, buf, first) {
+        if matches!(expect, Expect::Block(_)) {
+            return self.read_turn(&chunk, at, buf, expect);
+        }
+        for (place, len) in turns(&chunk, at, to_u64(buf.len())) {
+            let range = to_usize(place.0 - at.0)..to_usize(place.0 - at.0 + len);
+            let part = expect.of(&range, self.sector_bytes(), self.csum_type());
+            if let Err(error) = self.read_turn(&chunk, place, &mut buf[range], part) {
+                buf.fill(0);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::read`], from one mirror if that is good.
+    fn read_turn(&self, chunk: &Arc<Chunk>, at: Logical, buf: &mut [u8], expect: Expect<'_>) -> Result<()> {
+        let request = Request { pool: self, chunk, at, expect };
+        let first = self.preferred_mirror(chunk, at, to_u64(buf.len()));
+        let bad = match self.read_parts(chunk, at, buf, first) {
             Ok(()) => request.bad_units(buf),
             Err(_) => request.units(buf.len()),
         };
@@ -72,11 +97,13 @@ impl Pool {
         Ok(())
     }
 
-    /// Announces a read of a range to the device that will serve it.
+    /// Announces a read of a range to the devices that will serve it.
     pub fn will_read(&self, at: Logical, len: u64) {
         let Ok(chunk) = self.chunks().lookup(at, len) else { return };
-        for part in plan(&chunk, at, len, Purpose::Read(self.preferred_mirror(&chunk, at, len))) {
-            self.device(part.device).device().will_read(part.device_offset, part.len);
+        for (at, len) in turns(&chunk, at, len) {
+            for part in plan(&chunk, at, len, Purpose::Read(self.preferred_mirror(&chunk, at, len))) {
+                self.device(part.device).device().will_read(part.device_offset, part.len);
+            }
         }
     }
 
@@ -169,9 +196,23 @@ impl Pool {
     }
 }
 
+/// Cuts a range where reads of the chunk switch devices. Both a read and its announcement are cut, so that the device
+/// that prepared is the one that is asked.
+fn turns(chunk: &Chunk, at: Logical, len: u64) -> impl Iterator<Item = (Logical, u64)> {
+    let profile = chunk.profile();
+    let takes_turns = !chunk.is_parity() && profile != Profile::Dup && profile.mirror_count() > 1;
+    let end = at.0.saturating_add(len);
+    let mut from = at.0;
+    std::iter::from_fn(move || {
+        let start = from;
+        let next = if takes_turns { (start / MIRROR_TURN_BYTES + 1).saturating_mul(MIRROR_TURN_BYTES) } else { end };
+        from = next.min(end);
+        (start < end).then(|| (Logical(start), from - start))
+    })
+}
+
 /// The bytes of the request's buffer that belong to a part.
 pub(super) fn range_of(part: &Part) -> Range<usize> {
-    use btrfs_disk::convert::to_usize;
     to_usize(part.range_offset)..to_usize(part.range_offset + part.len)
 }
 

@@ -7,6 +7,7 @@
 pub mod env;
 pub mod locks;
 pub mod shards;
+mod spinning;
 pub mod statistics;
 
 pub use env::{Env, EnvSource};

@@ -19,6 +19,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::spinning;
 use crate::statistics::{Access, Class, Meter, Slot, Timed};
 
 /// Levels that ranks may have: 0 to this one, exclusive.
@@ -111,7 +112,8 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.order.enter();
-        let (attempt, wait) = (|| self.inner.try_lock(), || self.inner.lock());
+        let attempt = || self.inner.try_lock();
+        let wait = || spinning::take(attempt, || self.inner.lock());
         let (guard, timed) = self.meter.take(Access::Exclusive, attempt, wait);
         Guard { timed, guard, _held: held }
     }
@@ -160,7 +162,8 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
-        let (attempt, wait) = (|| self.inner.try_read(), || self.inner.read());
+        let attempt = || self.inner.try_read();
+        let wait = || spinning::take(attempt, || self.inner.read());
         let (guard, timed) = self.meter.take(Access::Shared, attempt, wait);
         Guard { timed, guard, _held: held }
     }
@@ -170,7 +173,8 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     pub fn read_recursive(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
-        let (attempt, wait) = (|| self.inner.try_read_recursive(), || self.inner.read_recursive());
+        let attempt = || self.inner.try_read_recursive();
+        let wait = || spinning::take(attempt, || self.inner.read_recursive());
         let (guard, timed) = self.meter.take(Access::Shared, attempt, wait);
         Guard { timed, guard, _held: held }
     }
@@ -179,7 +183,8 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
         let held = self.order.enter();
-        let (attempt, wait) = (|| self.inner.try_write(), || self.inner.write());
+        let attempt = || self.inner.try_write();
+        let wait = || spinning::take(attempt, || self.inner.write());
         let (guard, timed) = self.meter.take(Access::Exclusive, attempt, wait);
         Guard { timed, guard, _held: held }
     }
@@ -225,7 +230,8 @@ impl<T> ArcRwLock<T> {
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
-        let (attempt, wait) = (|| self.inner.try_read(), || self.inner.read());
+        let attempt = || self.inner.try_read();
+        let wait = || spinning::take(attempt, || self.inner.read());
         let (guard, timed) = self.meter.take(Access::Shared, attempt, wait);
         Guard { timed, guard, _held: held }
     }
@@ -235,7 +241,8 @@ impl<T> ArcRwLock<T> {
     #[inline]
     pub fn read_recursive(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
-        let (attempt, wait) = (|| self.inner.try_read_recursive(), || self.inner.read_recursive());
+        let attempt = || self.inner.try_read_recursive();
+        let wait = || spinning::take(attempt, || self.inner.read_recursive());
         let (guard, timed) = self.meter.take(Access::Shared, attempt, wait);
         Guard { timed, guard, _held: held }
     }
@@ -244,7 +251,8 @@ impl<T> ArcRwLock<T> {
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
         let held = self.order.enter();
-        let (attempt, wait) = (|| self.inner.try_write(), || self.inner.write());
+        let attempt = || self.inner.try_write();
+        let wait = || spinning::take(attempt, || self.inner.write());
         let (guard, timed) = self.meter.take(Access::Exclusive, attempt, wait);
         Guard { timed, guard, _held: held }
     }
@@ -253,7 +261,8 @@ impl<T> ArcRwLock<T> {
     #[inline]
     pub fn read_arc(&self) -> ArcReadGuard<T> {
         let held = self.order.enter();
-        let (attempt, wait) = (|| self.inner.try_read_arc(), || self.inner.read_arc());
+        let attempt = || self.inner.try_read_arc();
+        let wait = || spinning::take(attempt, || self.inner.read_arc());
         let (guard, timed) = self.meter.take(Access::Shared, attempt, wait);
         Guard { timed, guard, _held: held }
     }
@@ -262,7 +271,8 @@ impl<T> ArcRwLock<T> {
     #[inline]
     pub fn write_arc(&self) -> ArcWriteGuard<T> {
         let held = self.order.enter();
-        let (attempt, wait) = (|| self.inner.try_write_arc(), || self.inner.write_arc());
+        let attempt = || self.inner.try_write_arc();
+        let wait = || spinning::take(attempt, || self.inner.write_arc());
         let (guard, timed) = self.meter.take(Access::Exclusive, attempt, wait);
         Guard { timed, guard, _held: held }
     }

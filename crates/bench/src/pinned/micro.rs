@@ -142,9 +142,10 @@ fn reservations(store: &Store, threads: u32) -> Result<f64> {
     Ok(ns)
 }
 
-/// The smallest time of a turn of two threads that write a number in turns. In a run in which both share a processor,
-/// the scheduler determines the time; in some of the many short runs each has a processor of its own.
-fn transfer_ns() -> f64 {
+/// A cache line's way from one processor to another, in nanoseconds: the smallest time of a turn of two threads that
+/// write a number in turns. In a run in which both share a processor, the scheduler determines the time; in some of the
+/// many short runs each has a processor of its own.
+pub(crate) fn transfer_ns() -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..HANDOVER_RUNS {
         let (turn, mut begin) = (AtomicU64::new(0), Instant::now());

@@ -15,6 +15,9 @@
 mod micro;
 mod simulation;
 
+#[cfg(feature = "lock-statistics")]
+pub(crate) use micro::transfer_ns;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;

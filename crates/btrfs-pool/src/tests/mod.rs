@@ -11,6 +11,7 @@
 
 use super::*;
 use blockdev::backends::MemoryDevice;
+use blockdev::trace::TracingDevice;
 use btrfs_disk::Uuid;
 use btrfs_disk::flags::BlockGroupFlags;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -222,6 +223,32 @@ fn a_mirror_on_another_device_stands_in_for_one_that_does_not_answer() {
     let counts = pool.devices().get(DevId(1)).unwrap().counts();
     // The whole range once, then each of its 16 sectors.
     assert_eq!((counts.read_errors, counts.repairs), (17, 16));
+}
+
+/// A range was announced to the first byte's mirror alone, and a read that crossed a turn had one mirror.
+#[test]
+fn mirrors_are_announced_what_they_are_asked_for() {
+    let devices: Vec<_> = (0..2).map(|_| Arc::new(TracingDevice::counting(MemoryDevice::new(80 * M)))).collect();
+    let members = (1..).zip(&devices).map(|(id, device)| {
+        let device: Arc<dyn Device> = Arc::clone(device) as Arc<dyn Device>;
+        PoolDevice::new(DevId(id), uuid(id), device, 80 * M)
+    });
+    let pool = Pool::create(members.collect(), LAYOUT, Arc::new(Workers::inline()));
+    let flags = BlockGroupFlags::DATA | BlockGroupFlags::RAID1;
+    add(&pool, 0, 16 * M, flags, &[stripe(1, M), stripe(2, M)]).unwrap();
+    let good = pattern(3 << 20);
+    let at = Logical(M / 2);
+    pool.write(&[DataRun { at, parts: &[&good] }]).unwrap();
+    // In the second turn, which is the second device's.
+    devices[1].inner().write_at(M + 3 * M / 2 + 4096, &[b"rot"]).unwrap();
+    pool.will_read(at, 3 * M);
+    let mut found = vec![0; good.len()];
+    pool.read(at, &mut found, Expect::Csums(&csums_of(&pool, &good))).unwrap();
+    assert_eq!(found, good);
+    let counts: Vec<_> = devices.iter().map(|device| device.counts()).collect();
+    assert_eq!((counts[0].announced_bytes, counts[1].announced_bytes), (3 * M / 2, 3 * M / 2));
+    // The first also gives the sector that the second has lost, which reads it once more before.
+    assert_eq!((counts[0].read_bytes, counts[1].read_bytes), (3 * M / 2 + 4096, 3 * M / 2 + 4096));
 }
 
 #[test]

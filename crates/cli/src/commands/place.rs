@@ -74,11 +74,15 @@ impl Place {
 /// The parts before and after each colon of an argument.
 fn parts(word: &OsStr) -> impl Iterator<Item = (&Path, &OsStr)> {
     let bytes = word.as_bytes();
-    // A colon of a scheme does not separate, unless a file with that name exists.
+    // A colon of a scheme, also of a further device of a list, does not separate, unless a file with that name exists.
     let has_file =
         |at: usize| std::fs::symlink_metadata(OsStr::from_bytes(bytes.get(..at).unwrap_or_default())).is_ok();
-    let scheme_len = Locator::scheme_len(word);
-    let is_separator = move |at: &usize| bytes.get(*at) == Some(&b':') && (*at >= scheme_len || has_file(*at));
+    let is_of_scheme = |at: usize| {
+        let before = bytes.get(..at).unwrap_or_default();
+        let start = before.iter().rposition(|byte| *byte == b',').map_or(0, |comma| comma + 1);
+        at < start + Locator::scheme_len(OsStr::from_bytes(bytes.get(start..).unwrap_or_default()))
+    };
+    let is_separator = move |at: &usize| bytes.get(*at) == Some(&b':') && (!is_of_scheme(*at) || has_file(*at));
     let colons = (1..bytes.len()).filter(is_separator);
     colons.filter_map(|at| {
         let (image, rest) = bytes.split_at_checked(at)?;
@@ -245,6 +249,14 @@ mod tests {
         assert_eq!(parse(&at("none.img:/x")), image(at("none.img"), "/x"));
         for word in ["./none.img:/x", "plain", "/plain", "./a:b", ":/x"] {
             assert_eq!(parse(Path::new(word)), Place::Host(PathBuf::from(word)));
+        }
+    }
+
+    #[test]
+    fn the_colon_of_a_scheme_does_not_lead_into_an_image() {
+        for devices in ["nbd://host/a", "nbd://host:10809/a,nbd+unix:///b?socket=s", "nbd+unix:///?socket=a,qcow2:b"] {
+            let word = format!("{devices}:/x/y");
+            assert_eq!(parse(Path::new(&word)), image(PathBuf::from(devices), "/x/y"), "{word}");
         }
     }
 }

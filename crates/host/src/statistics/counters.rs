@@ -9,7 +9,7 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-use super::{Access, Row, Slot};
+use super::{Access, Row, Slot, trace};
 
 /// Shards of the counts of a class: threads beyond this number share.
 const SHARD_COUNT: usize = 16;
@@ -32,8 +32,9 @@ impl Row {
     }
 }
 
-/// Numbers threads from 1.
-fn thread_number() -> u32 {
+/// The number of the calling thread, from 1.
+#[must_use]
+pub fn thread_number() -> u32 {
     THREAD.with(|thread| {
         if thread.get() == 0 {
             thread.set(NEXT_THREAD.fetch_add(1, Relaxed));
@@ -149,7 +150,7 @@ impl Class {
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
+pub(super) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -196,6 +197,11 @@ impl Last {
         Self(AtomicU32::new(0))
     }
 
+    /// Its address, by which a recording knows the lock.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// It is this thread now; true when it was another before.
     fn pass(&self) -> bool {
         let thread = thread_number();
@@ -228,6 +234,7 @@ impl Watch {
     pub fn touch(&self) {
         if self.class.is_measured.load(Relaxed) {
             self.class.count(Access::Exclusive, None, self.last.pass());
+            trace::touched(self.last.address(), self.class.name);
         }
     }
 }
@@ -261,7 +268,9 @@ impl Meter {
             }
         };
         self.0.count(access, waited, guard.last.pass());
-        (guard, Timed::since_now(self.0))
+        let timed = Timed::since_now(self.0, &guard.last);
+        trace::took(guard.last.address(), self.0.name, access, waited);
+        (guard, timed)
     }
 
     /// The lock was free, and is taken.
@@ -270,36 +279,46 @@ impl Meter {
             return Timed::none();
         }
         self.0.count(access, None, last.pass());
-        Timed::since_now(self.0)
+        trace::took(last.address(), self.0.name, access, None);
+        Timed::since_now(self.0, last)
     }
 }
 
 /// Runs while a guard lives.
-pub(crate) struct Timed(Option<(&'static Class, Option<Instant>)>);
+pub(crate) struct Timed(Option<Held>);
+
+/// A lock that is held, or let go of for a while.
+struct Held {
+    class: &'static Class,
+    lock: usize,
+    since: Option<Instant>,
+}
 
 impl Timed {
     pub(crate) const fn none() -> Self {
         Self(None)
     }
 
-    fn since_now(class: &'static Class) -> Self {
-        Self(Some((class, Some(Instant::now()))))
+    fn since_now(class: &'static Class, last: &Last) -> Self {
+        Self(Some(Held { class, lock: last.address(), since: Some(Instant::now()) }))
     }
 
     /// The guard lets go of the lock for a while.
     pub(crate) fn pause(&mut self) {
-        if let Some((class, since)) = &mut self.0
-            && let Some(since) = since.take()
+        if let Some(held) = &mut self.0
+            && let Some(since) = held.since.take()
         {
-            class.shard().hold_ns.fetch_add(nanoseconds(since.elapsed()), Relaxed);
+            held.class.shard().hold_ns.fetch_add(nanoseconds(since.elapsed()), Relaxed);
+            trace::let_go(held.lock, held.class.name);
         }
     }
 
     /// The guard has the lock again.
     pub(crate) fn resume(&mut self, access: Access, last: &Last) {
-        if let Some((class, since)) = &mut self.0 {
-            class.count(access, None, last.pass());
-            *since = Some(Instant::now());
+        if let Some(held) = &mut self.0 {
+            held.class.count(access, None, last.pass());
+            trace::took(held.lock, held.class.name, access, None);
+            held.since = Some(Instant::now());
         }
     }
 }

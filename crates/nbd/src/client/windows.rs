@@ -4,7 +4,7 @@
 //! it, and reads that follow each other make the next windows come early, up to [`AHEAD_MAX`]. Windows are larger the
 //! longer the first answer takes. Other reads get a window at their second visit.
 //!
-//! Invariants: at most [`WINDOWS_MAX`] windows are kept or under way; a write forgets the windows that it touches after
+//! Invariants: windows of at most [`KEPT_BYTES_MAX`] bytes are kept or under way; a write forgets the windows that it touches after
 //! it was answered, before it returns, so that no later read sees older bytes. Failure: a window that cannot be read is
 //! dropped, and the caller reads by itself. Called by `device`.
 
@@ -25,10 +25,14 @@ use crate::wire::Command;
 
 /// Time that a byte is expected to take on its way: 500 MB a second.
 const TRANSFER_NANOS: u64 = 2;
-/// Windows that are kept or under way.
-const WINDOWS_MAX: usize = 48;
+/// Bytes of windows that are kept or under way.
+const KEPT_BYTES_MAX: u64 = 48 << 20;
 /// Most windows under way before the end of a sequential read.
 const AHEAD_MAX: u64 = 16;
+/// Bytes of an announced range that are asked for, if that is more than [`AHEAD_MAX`] windows.
+const ANNOUNCED_BYTES_MAX: u64 = 8 << 20;
+/// A read of so many bytes is a request of its own, unless its windows are known: its caller announces what follows.
+const LARGE_BYTES: u64 = 512 << 10;
 /// Sequential reads that are followed at the same time.
 const RUNS_MAX: usize = 8;
 /// Windows that a run of reads of metadata may leave out.
@@ -157,7 +161,8 @@ impl Windows {
             return;
         }
         let windows = self.numbers(offset, len);
-        let end = windows.end.min(windows.start.saturating_add(AHEAD_MAX));
+        let most = AHEAD_MAX.max(ANNOUNCED_BYTES_MAX / self.window_bytes());
+        let end = windows.end.min(windows.start.saturating_add(most));
         drop(self.get(connections, windows.start..end));
     }
 
@@ -197,9 +202,10 @@ impl Windows {
             }
             state.visits.push_back(wanted.start);
         }
-        let is_many = wanted.end - wanted.start > to_u64(WINDOWS_MAX) / 2;
+        let is_large = len >= LARGE_BYTES.max(2 * self.window_bytes());
+        let coming = coming.filter(|_| !is_large);
         let in_run = coming.is_some();
-        let uses_windows = !is_many && (is_known || in_run || (is_short && (kind == Kind::Metadata || was_visited)));
+        let uses_windows = is_known || (!is_large && (in_run || (is_short && (kind == Kind::Metadata || was_visited))));
         let last = self.size.div_ceil(self.window_bytes());
         let coming = coming.map_or(0..0, |coming| coming.start.min(last)..coming.end.min(last));
         Plan { wanted, coming, uses_windows }
@@ -235,7 +241,7 @@ impl Windows {
             if let Some(known) = state.windows.get(&number) {
                 return Some(Arc::clone(known));
             }
-            while state.order.len() >= WINDOWS_MAX {
+            while to_u64(state.order.len()) >= KEPT_BYTES_MAX / self.window_bytes() {
                 let Some(oldest) = state.order.pop_front() else { break };
                 gone.extend(state.windows.remove(&oldest));
             }
