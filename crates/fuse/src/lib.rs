@@ -31,6 +31,7 @@ mod protocol;
 mod server;
 mod session;
 mod shutdown;
+mod steps;
 mod sys;
 mod transport;
 
@@ -41,6 +42,7 @@ pub use mount::{MountOptions, abort, mount_helper, unmount};
 pub use notify::Notifier;
 pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack, default_workers};
 pub use session::{Session, SessionOptions, Sort};
+pub use steps::Steps;
 pub use sys::{
     ServedFile, ask_for_short_slices, check_written, control, data_runs, enter_namespaces, leave_mounts, node_of,
     passed_listeners, peer_groups, served_file, share_same, socket_number, stdout_was_closed, withhold_inherited,

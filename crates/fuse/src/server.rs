@@ -8,6 +8,7 @@ use crate::notify::Notifier;
 use crate::protocol::InitFlags;
 use crate::session::{REQUEST_BYTES_MAX, REQUEST_BYTES_MIN, Service, ServiceOptions, SessionOptions, TIMEOUT};
 use crate::shutdown::{Done, Ending, Running};
+use crate::steps::Steps;
 use crate::transport::connection::{Connection, open_spares};
 use crate::transport::device::{self, Intake, Worker};
 use crate::transport::ring::{self, Queue};
@@ -21,9 +22,6 @@ use std::sync::atomic::AtomicU32;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vfs::FileSystem;
-
-/// Longest interval between two calls of the file system's background work.
-const STEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// The transport of requests and replies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -213,7 +211,7 @@ impl fmt::Debug for Prepared {
 pub struct Server {
     fs: Arc<dyn FileSystem>,
     workers: Vec<JoinHandle<()>>,
-    background: Background,
+    steps: Steps,
     ending: Arc<Ending>,
     activity: Arc<Activity>,
     done: Done,
@@ -289,10 +287,10 @@ impl Server {
                 })?);
             }
         }
-        let background = Background::start(Arc::clone(&fs), Arc::clone(&ending))?;
+        let steps = Steps::start(Arc::clone(&fs), Arc::clone(&ending))?;
         let notifier =
             Notifier::new(first, agreement.flags.contains(InitFlags::WRITEBACK_CACHE), agreement.has_epochs());
-        Ok(Self { fs, workers, background, done: Done(Arc::clone(&ending)), ending, activity, notifier })
+        Ok(Self { fs, workers, steps, done: Done(Arc::clone(&ending)), ending, activity, notifier })
     }
 
     /// The counts that show whether requests are answered.
@@ -327,7 +325,7 @@ impl Server {
     /// As [`Server::wait`].
     pub fn wait_and(self, when_durable: impl FnOnce()) -> Result<()> {
         self.ending.wait();
-        let mut all_ended_well = self.background.stop();
+        let mut all_ended_well = self.steps.stop();
         let finished = if self.fs.is_read_only() { Ok(()) } else { self.fs.finish() };
         when_durable();
         drop(self.done);
@@ -342,31 +340,6 @@ impl Server {
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("workers", &self.workers.len()).finish_non_exhaustive()
-    }
-}
-
-/// The thread of the file system's background work, and the flag that ends it.
-struct Background {
-    thread: JoinHandle<()>,
-    ending: Arc<Ending>,
-}
-
-impl Background {
-    fn start(fs: Arc<dyn FileSystem>, ending: Arc<Ending>) -> Result<Self> {
-        let asked = Arc::clone(&ending);
-        let thread = spawn("fuse-step".to_owned(), move || {
-            let mut wait = Duration::ZERO;
-            while asked.wait_for_step(wait) {
-                wait = fs.step().min(STEP_INTERVAL_MAX);
-            }
-        })?;
-        Ok(Self { thread, ending })
-    }
-
-    /// True if it ended without a panic.
-    fn stop(self) -> bool {
-        self.ending.end_steps();
-        self.thread.join().is_ok()
     }
 }
 

@@ -50,6 +50,7 @@ use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::InHeader;
 use crate::protocol::{Agreement, InitFlags, Request, Wish, opcode};
 use crate::shutdown::{Done, Ending};
+use crate::steps::Steps;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -143,6 +144,7 @@ pub enum Sort {
 pub struct Session {
     fs: Arc<dyn FileSystem>,
     options: SessionOptions,
+    ending: Arc<Ending>,
     started: OnceLock<Started>,
 }
 
@@ -162,7 +164,18 @@ impl Session {
     /// A session that waits for its first request.
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>, options: SessionOptions) -> Self {
-        Self { fs, options, started: OnceLock::new() }
+        let ending = Arc::new(Ending::default());
+        // DESTROY is answered at once, since no other thread waits for the end.
+        drop(Done(Arc::clone(&ending)));
+        Self { fs, options, ending, started: OnceLock::new() }
+    }
+
+    /// Starts the periodic work of the file system, which requests can hasten. Stop it before [`Session::finish`].
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn start_steps(&self) -> crate::Result<Steps> {
+        Steps::start(Arc::clone(&self.fs), Arc::clone(&self.ending))
     }
 
     /// Size of a buffer for any request, and of one for any reply.
@@ -270,10 +283,8 @@ impl Session {
         let body = request.get(size_of::<InHeader>()..).unwrap_or_default();
         let wish = self.options.wish(&*self.fs, false);
         let (len, agreement) = wish.answer_into(body, out).map_err(|_| Errno::EIO)?;
-        let ending = Arc::new(Ending::default());
-        // DESTROY is answered at once, since no other thread waits for the end.
-        drop(Done(Arc::clone(&ending)));
-        let service = Service::new(Arc::clone(&self.fs), ending, ServiceOptions::new(&self.options, &agreement));
+        let options = ServiceOptions::new(&self.options, &agreement);
+        let service = Service::new(Arc::clone(&self.fs), Arc::clone(&self.ending), options);
         self.started.set(Started { service, agreement }).map_err(|_| Errno::EIO)?;
         Ok(len)
     }
