@@ -49,8 +49,8 @@ const DIR_FILES: u64 = 1000;
 /// Bytes that an inode and its names take, both copies, with room for copies of the tree and for its balance.
 const FILE_BYTES: u64 = 6000;
 const IMAGE_BYTES_MIN: u64 = 1 << 30;
-/// Files made at a time.
-const NEW: u64 = 1000;
+/// Files made at a time: so few that in the smallest tree, too, most get a leaf of their own.
+const NEW: u64 = 100;
 /// Files that are synced one by one.
 const SYNCED: u64 = 100;
 /// Commits that are timed, each after some new files.

@@ -195,7 +195,8 @@ fn measure(options: &Options, dimension: Dimension) -> Result<Vec<Series>> {
         let dir = options.dir.join("growth");
         clear(&dir)?;
         for step in dimension.steps() {
-            if !step.is_wanted(&options.only) || (step.is_of_mount() && options.no_mount) {
+            let is_left_out = count > step.most || (step.is_of_mount() && options.no_mount);
+            if is_left_out || !step.is_wanted(&options.only) {
                 continue;
             }
             let point =

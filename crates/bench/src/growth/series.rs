@@ -13,7 +13,7 @@ use super::step::Growth;
 use crate::row::as_float;
 
 /// Shorter times are not compared.
-const SECONDS_MIN: f64 = 0.002;
+const SECONDS_MIN: f64 = 0.02;
 /// Less memory is not compared.
 const KIB_MIN: f64 = 32.0 * 1024.0;
 
@@ -123,8 +123,12 @@ pub(super) fn markdown(title: &str, all: &[Series], margin: f64) -> String {
     text.push('\n');
     for one in all {
         let _ = write!(text, "| {} |", one.step);
-        for point in &one.points {
-            let _ = write!(text, " {} |", seconds(point.seconds));
+        for count in &counts {
+            match one.points.iter().find(|point| point.count == *count) {
+                Some(point) => write!(text, " {} |", seconds(point.seconds)),
+                None => write!(text, " |"),
+            }
+            .unwrap_or_default();
         }
         let numbers = |numbers: Vec<f64>| numbers.iter().map(|one| format!("{one:.2}")).collect::<Vec<_>>().join(" ");
         let verdict = if one.is_worse(margin) { "**exceeds** " } else { "" };

@@ -31,7 +31,7 @@ pub(super) const STEPS: &[Step] = &[
     Step::single("snapshot of mount", snapshot_of_mount),
     Step::single("create on mount", create_on_mount),
     Step::single("delete one", delete_one),
-    Step::whole("balance", balance),
+    Step::whole("balance", balance).up_to(1000),
     Step::whole("delete", delete),
 ];
 

@@ -30,19 +30,26 @@ pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) growth: Growth,
     pub(super) act: fn(&At<'_>) -> Result<Outcome>,
+    /// The largest count at which it is measured.
+    pub(super) most: u64,
 }
 
 impl Step {
     pub(super) const fn prepares(name: &'static str, act: fn(&At<'_>) -> Result<Outcome>) -> Self {
-        Self { name, growth: Growth::Prepares, act }
+        Self { name, growth: Growth::Prepares, act, most: u64::MAX }
     }
 
     pub(super) const fn whole(name: &'static str, act: fn(&At<'_>) -> Result<Outcome>) -> Self {
-        Self { name, growth: Growth::Whole, act }
+        Self { name, growth: Growth::Whole, act, most: u64::MAX }
     }
 
     pub(super) const fn single(name: &'static str, act: fn(&At<'_>) -> Result<Outcome>) -> Self {
-        Self { name, growth: Growth::Single, act }
+        Self { name, growth: Growth::Single, act, most: u64::MAX }
+    }
+
+    /// The same, not measured beyond a count: it would take hours.
+    pub(super) const fn up_to(self, most: u64) -> Self {
+        Self { most, ..self }
     }
 
     pub(super) fn is_of_mount(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::error::{CallerError, Error, Result};
 
 /// Subvolumes that are looked at before a volume can be used: those that changed last, in which a crash may have left
 /// something. To look at each of many snapshots would take seconds. A mount looks at the others later.
-const AT_ONCE_MAX: usize = 256;
+const AT_ONCE_MAX: usize = 64;
 /// How long one step of the background work looks at others.
 const STEP_MAX: Duration = Duration::from_millis(5);
 
