@@ -1,5 +1,5 @@
-//! Draws the picture of `bench growth` as SVG: for each dimension time and peak memory over the count, both axes by powers
-//! of ten. `growth::run` calls it for `--chart`.
+//! Draws the picture of `bench growth` as SVG: for each dimension time and peak memory over the count, both axes by
+//! powers of ten. `growth::run` calls it for `--chart`.
 
 use spinney_cli::picture::{Anchor, Svg};
 

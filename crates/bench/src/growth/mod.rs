@@ -1,11 +1,11 @@
 //! `bench growth` measures how time and memory of operations grow with the work: files, snapshots, extents of a file,
 //! bytes of an image, dirty files. `main` calls it.
 //!
-//! Each [`Dimension`] has a list of steps ([`Step`]), which run one after the other on the same image, at each power of
-//! ten. Each runs in a process of its own (`bench grown`), so that its peak memory is its own. A step calls the library,
-//! or a command of the program in the same process; those with "mount" in their name use a real mount, and count the
-//! memory of its server. [`series`] computes exponents and says which series grow faster than they may, [`chart`] draws
-//! them.
+//! Each [`Dimension`] has a list of steps ([`Step`]), which run one after the other on the same image, at each power
+//! of ten. Each runs in a process of its own (`bench grown`), so that its peak memory is its own. A step calls the
+//! library, or a command of the program in the same process; those with "mount" in their name use a real mount, and
+//! count the memory of its server. [`series`] computes exponents and says which series grow faster than they may,
+//! [`chart`] draws them.
 //!
 //! Failure: a step that fails ends the run. The run fails at its end if a series grows faster than it may.
 
@@ -43,7 +43,7 @@ pub(crate) struct Options {
     /// Most files. There are a hundredth as many snapshots, and as many extents, but at most 1,000,000
     #[arg(long, default_value_t = 1_000_000)]
     max: u64,
-    /// What grows; all if not given
+    /// Only these dimensions
     #[arg(long, value_delimiter = ',')]
     dimension: Vec<Dimension>,
     /// Only steps with this in their name; what others prepare is made all the same
@@ -87,7 +87,7 @@ pub(crate) struct Grown {
     result: PathBuf,
 }
 
-/// What grows.
+/// The work that grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Dimension {

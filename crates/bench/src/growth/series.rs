@@ -1,8 +1,8 @@
 //! Computes how fast a series of measurements grows, and says which grow faster than they may. `growth` calls it, and
 //! `chart` draws what it has.
 //!
-//! Between two neighbouring counts the exponent is `ln(t2 / t1) / ln(n2 / n1)`: 1 is ten times the time at ten times the
-//! count. The bound is the exponent of n log n or of log n between the same counts, and a margin. Times below
+//! Between two neighbouring counts the exponent is `ln(t2 / t1) / ln(n2 / n1)`: 1 is ten times the time at ten times
+//! the count. The bound is the exponent of n log n or of log n between the same counts, and a margin. Times below
 //! [`SECONDS_MIN`] count as that long: they are mostly the start of what is measured, and vary.
 
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! The steps of the dimension of snapshots: each of the same thousand files, one of which is changed before. `growth` runs
-//! them.
+//! The steps of the dimension of snapshots: each of the same thousand files, one of which is changed before. `growth`
+//! runs them.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

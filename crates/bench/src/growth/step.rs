@@ -82,7 +82,7 @@ impl From<Duration> for Outcome {
     }
 }
 
-/// What a step works on.
+/// The place and the count that a step works with.
 pub(super) struct At<'a> {
     /// A directory that all steps of a count share.
     pub(super) dir: &'a Path,

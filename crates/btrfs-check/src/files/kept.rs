@@ -1,8 +1,8 @@
 //! Keeps the results of adjacent leaves for other subvolumes that have the same leaves. Called by the file pass
 //! (`mod.rs`).
 //!
-//! A result depends on the leaves, on the one before them (an inode that begins there is not theirs), and on those behind
-//! them that their last inode extends into.
+//! A result depends on the leaves, on the one before them (an inode that begins there is not theirs), and on those
+//! behind them that their last inode extends into.
 
 use std::collections::HashMap;
 use std::hash::Hash;

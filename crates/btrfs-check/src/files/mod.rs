@@ -133,8 +133,8 @@ impl Shared<'_> {
         sum.into_inner().unwrap_or_default()
     }
 
-    /// The result of a run from those of its leaves, which are kept, too: of a snapshot that changed one leaf, only that
-    /// and its neighbours are read.
+    /// The result of a run from those of its leaves, which are kept, too: of a snapshot that changed one leaf, only
+    /// that and its neighbours are read.
     fn by_leaves(
         &self,
         stretch: Stretch<'_>,

@@ -1,8 +1,8 @@
-//! Lists the subvolumes beneath a directory of a mount by one request to its server, for users who may administer it. By
-//! paths it takes six requests through the kernel for each. `mount` asks, and `jobs` answers with [`write()`].
+//! Lists the subvolumes beneath a directory of a mount by one request to its server, for users who may administer it.
+//! By paths it takes six requests through the kernel for each. `mount` asks, and `jobs` answers with [`write()`].
 //!
-//! A line for each subvolume, in JSON. Whoever asks without permission, or asks an older server, gets an error, and goes
-//! by paths.
+//! The answer has a line for each subvolume, in JSON. A caller without permission, and one of an older server, gets an
+//! error, and goes by paths.
 
 use std::ffi::OsString;
 use std::io::Write;
