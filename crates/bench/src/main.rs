@@ -8,6 +8,7 @@
 
 mod ageing;
 mod fs_mark;
+mod growth;
 mod kernel_side;
 mod latency;
 mod library;
@@ -84,6 +85,8 @@ enum Action {
     Ageing(ageing::Options),
     /// Times single operations while everything goes on at once on a mount. Needs root.
     Latency(latency::Options),
+    /// Measures how time and memory of operations grow with files, snapshots, extents and sizes. Needs root for mounts.
+    Growth(growth::Options),
     /// Measures fsync: the log and, with the feature `ablation`, other ways.
     Log(log::Options),
     /// Records where many writers' data lands: flushes that take their space together and, with the feature `ablation`,
@@ -100,6 +103,9 @@ enum Action {
     Names(names::Options),
     /// Runs one workload once and prints one line of JSON.
     One(row::One),
+    /// Runs one step of `growth`.
+    #[command(hide = true)]
+    Grown(growth::Grown),
 }
 
 fn main() -> Result<()> {
@@ -121,6 +127,8 @@ fn perform(action: Action) -> Result<()> {
         Action::FsMark(options) => print!("{}", fs_mark::run(&options)?),
         Action::Mount(options) => print!("{}", mounts::run(&options)?),
         Action::Ageing(options) => print!("{}", ageing::run(&options)?),
+        Action::Growth(options) => print!("{}", growth::run(&options)?),
+        Action::Grown(grown) => growth::grown(&grown)?,
         Action::Latency(options) => print!("{}", latency::run(&options)?),
         Action::Pinned(options) => print!("{}", pinned::run(&options)?),
         Action::Seeds(options) => print!("{}", seeds::run(&options)?),

@@ -19,6 +19,8 @@ use btrfs::{MakeOptions, Volume};
 use clap::Args;
 use vfs::SnapshotMode;
 
+use crate::process;
+
 /// Options of the benchmark.
 #[derive(Args)]
 #[command(after_help = "\
@@ -181,7 +183,7 @@ fn thousand(options: &Options, system: &str) -> Result<(Vec<Round>, f64)> {
         true => done(Command::new(&options.program).args(["mount", "-o", "user_subvol_ioctls"]).args([&image, &dir]))?,
         false => done(Command::new("mount").args(["-o", "loop"]).args([&image, &dir]))?,
     };
-    let server = if is_ours { server_of(&image)? } else { 0 };
+    let server = if is_ours { process::serving(&image)? } else { 0 };
     let rounds: Result<Vec<Round>> =
         (0..if is_ours { 2 } else { 1 }).map(|_| round(options, system, &dir, server)).collect();
     let start = Instant::now();
@@ -206,26 +208,6 @@ fn round(options: &Options, system: &str, dir: &Path, server: u32) -> Result<Rou
     let memory: Vec<u64> = memory.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
     let memory = memory.try_into().map_err(|_| anyhow::anyhow!("python3 printed {printed:?}"))?;
     Ok(Round { made: made.parse()?, deleted: deleted.parse()?, memory })
-}
-
-/// The process that serves the mount of an image: of those that have it on their command line, the largest.
-fn server_of(image: &Path) -> Result<u32> {
-    let mut found = None;
-    for entry in std::fs::read_dir("/proc")?.flatten() {
-        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        let (Ok(line), Ok(pages)) =
-            (std::fs::read(entry.path().join("cmdline")), std::fs::read_to_string(entry.path().join("statm")))
-        else {
-            continue;
-        };
-        let has_image = line.split(|byte| *byte == 0).any(|word| word == image.as_os_str().as_encoded_bytes());
-        let resident = pages.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
-        if has_image && resident > found.map(|(_, resident)| resident) {
-            found = resident.map(|resident| (number, resident));
-        }
-    }
-    let Some((number, _)) = found else { anyhow::bail!("no process serves {}", image.display()) };
-    Ok(number)
 }
 
 fn unmount(options: &Options, dir: &Path, is_ours: bool) -> Result<()> {

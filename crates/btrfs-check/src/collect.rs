@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use btrfs_disk::convert::{to_u64, usize_from};
-use btrfs_disk::flags::ExtentFlags;
+use btrfs_disk::flags::{ExtentFlags, QgroupStatusFlags};
 use btrfs_disk::items::{
     BlockGroupItem, CsumGeometry, DevExtent, DevItem, DirEntry, ExtentView, FileExtent, FreeSpaceInfo, InlineRef,
     OnDisk as _, QgroupInfoItem, QgroupStatusItem, RootItem, RootRefEntry, bitmap_runs, uuid_subvolumes,
@@ -87,7 +87,7 @@ pub(crate) struct Collector {
     full: Mutex<Vec<u64>>,
     full_sorted: Vec<u64>,
     drops: HashMap<u64, (u8, Key)>,
-    pub(crate) sets: Sets,
+    sets: Sets,
     set_bytes: Mutex<HashMap<u32, u64>>,
     counts_quota: bool,
 }
@@ -128,9 +128,17 @@ impl Collector {
         let begun = |item: &RootItem| item.refs.get() == 0 && item.drop_progress.objectid.get() != 0;
         let drops = facts.roots.iter().filter(|(_, item)| begun(item));
         self.drops = drops.map(|(key, item)| (key.objectid, (item.drop_level, item.drop_progress.get()))).collect();
+        // Of many snapshots there are as many sets as leaves, and each has most of the subvolumes.
+        self.counts_quota &=
+            facts.quota_status.is_some_and(|status| status.status_flags().contains(QgroupStatusFlags::ON));
         drop(facts);
         self.full_sorted = std::mem::take(self.full.get_mut().unwrap_or_else(PoisonError::into_inner));
         self.full_sorted.sort_unstable();
+    }
+
+    /// The set that the root of a subvolume begins with; the empty one where no quotas are compared.
+    pub(crate) fn set_of(&self, tree: u64) -> u32 {
+        if self.counts_quota && TreeId(tree).is_subvolume() { self.sets.single(tree) } else { 0 }
     }
 
     /// How far an interrupted deletion has come.

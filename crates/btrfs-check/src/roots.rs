@@ -1,6 +1,6 @@
 //! Checks subvolumes, their parents and directories, the UUID tree, and deletions: the root pass. Called by `run`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use btrfs_disk::flags::CompatRo;
 use btrfs_disk::items::{RootItem, uuid_key, uuid_of_key};
@@ -75,6 +75,10 @@ fn references(
             up.insert((key.offset, key.objectid), (*dir, *index, name));
         }
     }
+    let named = entries.iter().flat_map(|(parent, entries)| entries.iter().map(move |entry| (*parent, entry)));
+    let listed: HashSet<(u64, u64, Name<'_>)> = named
+        .map(|(parent, entry)| (parent, entry.subvolume, (entry.dir, entry.index, entry.name.as_slice())))
+        .collect();
     for ((parent, child), name) in &down {
         let place = Place::tree(*child).key(Key::new(*parent, item_type::ROOT_REF, *child));
         for tree in [parent, child].into_iter().filter(|tree| !roots.contains_key(tree)) {
@@ -87,13 +91,8 @@ fn references(
             }
             Some(_) => {}
         }
-        let known = entries.get(parent).map(|entries| {
-            let is_it = |entry: &&SubvolumeEntry| {
-                entry.subvolume == *child && (entry.dir, entry.index, entry.name.as_slice()) == *name
-            };
-            entries.iter().any(|entry| is_it(&entry))
-        });
-        if known == Some(false) && !cx.lost.has_files() {
+        let is_known = entries.contains_key(parent).then(|| listed.contains(&(*parent, *child, *name)));
+        if is_known == Some(false) && !cx.lost.has_files() {
             findings.add(Code::RootRefEntry, place, shown(*parent, *name), "none in that directory");
         }
     }
@@ -101,11 +100,14 @@ fn references(
         let place = Place::tree(*child).key(Key::new(*child, item_type::ROOT_BACKREF, *parent));
         findings.add(Code::RootRefMissing, place, shown(*parent, *name), "none");
     }
+    let mut parents: HashMap<u64, BTreeSet<u64>> = HashMap::new();
+    for (parent, child) in down.keys().chain(up.keys()) {
+        parents.entry(*child).or_default().insert(*parent);
+    }
     for (tree, item) in roots.iter().filter(|(tree, _)| TreeId(**tree).is_subvolume() && **tree != TreeId::FS.0) {
-        let edges = down.keys().chain(up.keys()).filter(|(_, child)| child == tree);
-        let parents: BTreeSet<u64> = edges.map(|(parent, _)| *parent).collect();
-        if u64::from(item.refs.get()) != btrfs_disk::convert::to_u64(parents.len()) {
-            findings.add(Code::RootRefs, Place::tree(*tree), parents.len(), item.refs);
+        let count = parents.get(tree).map_or(0, BTreeSet::len);
+        if u64::from(item.refs.get()) != btrfs_disk::convert::to_u64(count) {
+            findings.add(Code::RootRefs, Place::tree(*tree), count, item.refs);
         }
     }
 }

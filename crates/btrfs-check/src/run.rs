@@ -147,8 +147,7 @@ fn roots_of(collector: &Collector, class: Class) -> Vec<Pointer> {
     let roots = facts.roots.iter().filter(|(key, _)| is_of_files(key.objectid) == (class == Class::Files));
     let pointers = roots.map(|(key, item)| {
         let (at, generation) = item.root_block();
-        let set = if TreeId(key.objectid).is_subvolume() { collector.sets.single(key.objectid) } else { 0 };
-        Pointer { set, ..Pointer::root(key.objectid, at.0, item.level, generation.0) }
+        Pointer { set: collector.set_of(key.objectid), ..Pointer::root(key.objectid, at.0, item.level, generation.0) }
     });
     pointers.collect()
 }

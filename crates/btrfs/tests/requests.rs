@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use blockdev::backends::MemoryDevice;
 use blockdev::trace::{Counts, TracingDevice};
-use btrfs::{Compression, MakeOptions, Volume};
-use vfs::{File, FileOptions};
+use btrfs::{Compression, FsOptions, MakeOptions, Volume};
+use vfs::{File, FileOptions, SnapshotMode};
 
 type Traced = Arc<TracingDevice<Arc<MemoryDevice>>>;
 
@@ -165,5 +165,57 @@ fn a_file_that_is_renamed_over_another_goes_to_disk_before() {
     let over = during(&device, || volume.rename("/new", "/old").unwrap());
     assert!((SMALL_BYTES..2 * SMALL_BYTES).contains(&over.write_bytes), "{over:?}");
     assert_eq!(volume.read("/old").unwrap(), [2; SMALL]);
+    volume.close().unwrap();
+}
+
+/// Only the subvolumes that changed last are looked at for what a crash left in them.
+#[test]
+fn opening_for_writing_does_not_read_each_of_many_snapshots() {
+    const SNAPSHOTS: u64 = 800;
+    let (device, volume) = volume(None);
+    volume.create_subvolume("/s").unwrap();
+    for number in 0..SNAPSHOTS {
+        volume.snapshot("/s", format!("/snapshot{number}"), SnapshotMode::ReadOnly).unwrap();
+    }
+    let (device, volume) = anew(&device, volume);
+    let reads = device.counts().reads;
+    assert!(reads < SNAPSHOTS / 2, "{reads} reads");
+    let listed = during(&device, || assert_eq!(volume.subvolumes().unwrap().len(), 801));
+    assert!(listed.reads < SNAPSHOTS / 10, "a list needs no tree but that of roots: {listed:?}");
+    volume.close().unwrap();
+}
+
+/// The others are looked at while the volume is mounted.
+#[test]
+fn a_file_that_a_crash_left_in_an_old_subvolume_goes_later() {
+    let (device, volume) = volume(None);
+    for number in 0..300 {
+        volume.create_subvolume(format!("/s{number}")).unwrap();
+    }
+    let open = FileOptions::new().write(true).create(true).open(&volume, "/s0/file").unwrap();
+    open.write_at(&vec![1; 8 * MIB], 0).unwrap();
+    open.sync_all().unwrap();
+    volume.remove_file("/s0/file").unwrap();
+    volume.sync().unwrap();
+    for number in 1..300 {
+        volume.write(format!("/s{number}/new"), b"changed since").unwrap();
+    }
+    volume.sync().unwrap();
+    let crashed = Arc::new(device.inner().duplicate());
+    drop(open);
+    drop(volume);
+    let (_, volume) = self::open(crashed, None);
+    let used = || {
+        volume.sync().unwrap();
+        let status = volume.status().unwrap();
+        (status.blocks - status.blocks_free) * u64::from(status.block_bytes)
+    };
+    let before = used();
+    let served = volume.serve(FsOptions::default()).unwrap();
+    for _ in 0..20 {
+        served.step();
+    }
+    assert!(before - used() >= 8 << 20, "{before} and {}", used());
+    drop(served);
     volume.close().unwrap();
 }

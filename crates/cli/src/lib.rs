@@ -58,9 +58,15 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Runs the program with the arguments of the process.
 #[must_use]
 pub fn run() -> ExitCode {
+    run_with(std::env::args_os().collect())
+}
+
+/// Runs the program with these words, of which the first is its name: for a benchmark, which runs commands in a process
+/// of its own. A command that starts the program anew, such as `mount`, starts the benchmark instead.
+#[must_use]
+pub fn run_with(words: Vec<OsString>) -> ExitCode {
     format::know(FACES);
     spinney::add_remote_devices();
-    let words: Vec<OsString> = std::env::args_os().collect();
     match other_names::rewrite(&words) {
         None => run_words(helper::rewrite(words, args::is_command)),
         Some(rewritten) => {

@@ -45,7 +45,7 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<ExitCode> {
     };
     let mut bench = Command::new(target.join("release/bench"));
     bench.current_dir(root).args(&options.words);
-    if matches!(which, "pinned" | "latency" | "ageing" | "snapshots") {
+    if matches!(which, "pinned" | "latency" | "ageing" | "snapshots" | "growth") {
         bench.arg("--program").arg(target.join("release/spinney"));
     }
     if matches!(which, "seeds" | "fs-mark") {

@@ -6,17 +6,18 @@
 //! `links` looks for those that differ.
 //!
 //! A few adjacent leaves are a run, which a thread takes at a time. An inode belongs to the run where its items begin.
-//! The result of a run is cached by its leaves and the neighbouring leaves that were read, so that snapshots cost only
-//! their own leaves.
+//! The result of a run is kept by its leaves and the neighbouring leaves that were read ([`kept`]), and so are those of
+//! its leaves, so that snapshots cost only their own leaves.
 //!
 //! Failure: findings only; unreadable blocks are skipped, and sums are not compared then.
 
 mod inode;
+mod kept;
 mod links;
 mod scan;
 mod verity;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,6 +25,7 @@ use std::sync::{Arc, Mutex};
 use btrfs_disk::TreeId;
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::Incompat;
+use btrfs_disk::key::item_type;
 
 use crate::code::Code;
 use crate::collect::Facts;
@@ -35,8 +37,9 @@ use crate::order::{self, Run};
 use crate::sort::lock;
 use crate::threads::in_threads;
 
+use kept::{Cache, Kept, Stretch};
 pub(crate) use scan::SubvolumeEntry;
-use scan::{Found, Noted, Scan};
+use scan::{Blocks, Found, Noted, Scan};
 
 /// The results for other passes.
 pub(crate) struct FilesFound {
@@ -44,7 +47,8 @@ pub(crate) struct FilesFound {
     pub(crate) needs: Needs,
     /// Compressed extents to decompress; none unless data is checked.
     pub(crate) streams: Streams,
-    /// Entries that lead to subvolumes: of each tree.
+    /// Entries that lead to subvolumes which have a name in this tree, of each tree. A snapshot also has the entries of
+    /// the subvolumes that its source contained.
     pub(crate) subvolume_entries: HashMap<u64, Vec<SubvolumeEntry>>,
 }
 
@@ -54,33 +58,30 @@ struct Shared<'a> {
     needs: Needs,
     streams: Streams,
     has_no_holes: bool,
-    /// Results of runs, each with the leaves behind it.
-    known: Mutex<HashMap<RunKey, Vec<Kept>>>,
+    /// Subvolumes and those that contain them.
+    edges: HashSet<(u64, u64)>,
+    /// Results of runs, and of the leaves of runs that some subvolumes have changed.
+    runs: Cache<Run>,
+    leaves: Cache<u64>,
 }
 
-/// A run and the leaf before it.
-type RunKey = (Option<u64>, Run);
-
-/// The result of a run, and the leaves behind it that its last inode extends into: equal for equal items.
-struct Kept {
-    behind: Vec<u64>,
-    found: Found,
-}
-
-/// Results kept for equal runs with different leaves behind them.
-const KEPT_MAX: usize = 4;
+/// Fewest runs without a known result for which a thread begins.
+const RUNS_PER_THREAD: usize = 4;
 
 /// Checks the inodes of every subvolume.
 ///
 /// # Errors
 /// The host's, where records do not fit into memory.
 pub(crate) fn check(cx: &Context<'_>, facts: &Facts) -> io::Result<FilesFound> {
+    let down = facts.root_refs.iter().filter(|(key, ..)| key.item_type == item_type::ROOT_REF);
     let shared = Shared {
         cx,
         needs: cx.sorter(),
         streams: cx.sorter(),
         has_no_holes: cx.fields.incompat().contains(Incompat::NO_HOLES),
-        known: Mutex::default(),
+        edges: down.map(|(key, ..)| (key.objectid, key.offset)).collect(),
+        runs: Cache::default(),
+        leaves: Cache::default(),
     };
     let mut subvolume_entries = HashMap::new();
     let has_several = facts.roots.iter().filter(|(key, _)| TreeId(key.objectid).is_subvolume()).count() > 1;
@@ -99,52 +100,81 @@ pub(crate) fn check(cx: &Context<'_>, facts: &Facts) -> io::Result<FilesFound> {
 
 impl Shared<'_> {
     fn subvolume(&self, tree: u64, runs: &[Run], keeps: bool) -> Found {
+        let is_inside = |child: u64| self.edges.contains(&(tree, child));
+        let mut sum = Found::default();
+        let mut missing: Vec<Stretch<'_>> = Vec::new();
+        for stretch in (0..runs.len()).filter_map(|index| Stretch::of(runs, index)) {
+            let known = if keeps { self.runs.get(&stretch.key(), || stretch.further()) } else { None };
+            match known {
+                Some(kept) => sum.add(&kept.found, is_inside),
+                None => missing.push(stretch),
+            }
+        }
         let next = AtomicUsize::new(0);
-        let sum = Mutex::new(Found::default());
-        in_threads(self.cx.threads.min(runs.len()), || {
+        let sum = Mutex::new(sum);
+        // Of a snapshot few runs are missing: to start threads would take longer than to read them.
+        in_threads(self.cx.threads.min(missing.len().div_ceil(RUNS_PER_THREAD)), || {
             let mut own = Found::default();
-            let mut noted = Noted::default();
-            loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                if index >= runs.len() {
-                    break;
-                }
-                own.add(&self.run(tree, runs, index, keeps, &mut noted));
+            let (mut noted, mut blocks) = (Noted::default(), Blocks::new(&self.cx.media));
+            while let Some(stretch) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut scan = |before, leaves: &[u64], behind: &mut dyn Iterator<Item = u64>| {
+                    self.scan(tree, (before, leaves, behind), &mut noted, &mut blocks)
+                };
+                let found = match keeps {
+                    true => self.by_leaves(*stretch, scan),
+                    false => scan(stretch.before, stretch.run, &mut stretch.further()).found,
+                };
+                own.add(&found, is_inside);
                 self.needs.take(&mut noted.needs);
                 self.streams.take(&mut noted.streams);
             }
-            lock(&sum).add(&own);
+            lock(&sum).add(&own, |_| true);
         });
         sum.into_inner().unwrap_or_default()
     }
 
-    fn run(&self, tree: u64, runs: &[Run], index: usize, keeps: bool, noted: &mut Noted) -> Found {
-        let Some(run) = runs.get(index) else { return Found::default() };
-        let before = index.checked_sub(1).and_then(|index| runs.get(index)?.last()).copied();
-        let further = || {
-            let behind = runs.get(index.saturating_add(1)..).unwrap_or_default();
-            behind.iter().flat_map(|run| run.iter().copied())
-        };
-        let key = (before, Arc::clone(run));
-        if keeps && let Some(kept) = lock(&self.known).get(&key) {
-            let same = kept.iter().find(|kept| scan::goes_on(&kept.behind, further()));
-            if let Some(kept) = same {
-                return kept.found.clone();
+    /// The result of a run from those of its leaves, which are kept, too: of a snapshot that changed one leaf, only
+    /// that and its neighbours are read.
+    fn by_leaves(
+        &self,
+        stretch: Stretch<'_>,
+        mut scan: impl FnMut(Option<u64>, &[u64], &mut dyn Iterator<Item = u64>) -> Kept,
+    ) -> Arc<Found> {
+        let (mut sum, mut behind) = (Found::default(), Vec::new());
+        let mut before = stretch.before;
+        for (slot, leaf) in stretch.run.iter().enumerate() {
+            let rest = stretch.run.get(slot.saturating_add(1)..).unwrap_or_default();
+            let further = || rest.iter().copied().chain(stretch.further());
+            let key = (before, *leaf);
+            let kept = self.leaves.get(&key, further).unwrap_or_else(|| {
+                let kept = scan(before, &[*leaf], &mut further());
+                self.leaves.put(key, kept.clone());
+                kept
+            });
+            sum.add(&kept.found, |_| true);
+            let beyond = kept.behind.get(rest.len()..).unwrap_or_default();
+            if beyond.len() > behind.len() {
+                behind = beyond.to_vec();
             }
+            before = Some(*leaf);
         }
+        let found = Arc::new(sum);
+        self.runs.put(stretch.key(), Kept { behind, found: Arc::clone(&found) });
+        found
+    }
+
+    fn scan(
+        &self,
+        tree: u64,
+        (before, leaves, behind): (Option<u64>, &[u64], &mut dyn Iterator<Item = u64>),
+        noted: &mut Noted,
+        blocks: &mut Blocks<'_>,
+    ) -> Kept {
         let mut scan = Scan::new(self.cx, tree, self.has_no_holes, noted);
-        let behind = scan.run(before, run, further());
+        let behind = scan.run(before, leaves, behind, blocks);
         let found = scan.finish();
         self.cx.watch.add_inodes(found.inodes);
-        if keeps {
-            let mut known = lock(&self.known);
-            let kept = known.entry(key).or_default();
-            if kept.len() >= KEPT_MAX {
-                kept.remove(0);
-            }
-            kept.push(Kept { behind, found: found.clone() });
-        }
-        found
+        Kept { behind, found: Arc::new(found) }
     }
 
     fn judge(&self, tree: u64, runs: &[Run], found: &Found) -> io::Result<()> {

@@ -1,6 +1,9 @@
 //! Reads the leaves of a run once, and gives the items to `inode` (in this folder), one inode after the other. Called
 //! by the file pass (`mod.rs`).
 
+use std::collections::VecDeque;
+use std::rc::Rc;
+
 use btrfs_disk::Key;
 use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
@@ -12,6 +15,7 @@ use crate::code::Code;
 use crate::compressed_extents;
 use crate::context::Context;
 use crate::finding::Place;
+use crate::media::Media;
 use crate::pass::Pass;
 use crate::sort::Record;
 
@@ -39,13 +43,14 @@ pub(super) struct Found {
 }
 
 impl Found {
-    pub(super) fn add(&mut self, other: &Self) {
+    /// Adds another one, without the entries that lead to subvolumes which `is_inside` refuses.
+    pub(super) fn add(&mut self, other: &Self, is_inside: impl Fn(u64) -> bool) {
         self.inodes = self.inodes.saturating_add(other.inodes);
         self.entries = self.entries.wrapping_add(other.entries);
         self.refs = self.refs.wrapping_add(other.refs);
         self.unnamed.extend(&other.unnamed);
         self.orphans.extend(&other.orphans);
-        self.subvolumes.extend(other.subvolumes.iter().cloned());
+        self.subvolumes.extend(other.subvolumes.iter().filter(|entry| is_inside(entry.subvolume)).cloned());
         self.has_root |= other.has_root;
     }
 }
@@ -65,6 +70,33 @@ pub(super) struct Noted {
     pub(super) needs: Vec<Record<4>>,
     /// Compressed extents.
     pub(super) streams: Vec<Record<6>>,
+}
+
+/// Leaves that are kept: the one before, the one that is scanned, and one behind.
+const BLOCKS_MAX: usize = 3;
+
+/// Reads leaves, and keeps the last ones: the next scan begins with them.
+pub(super) struct Blocks<'a> {
+    media: &'a Media,
+    last: VecDeque<(u64, Rc<Vec<u8>>)>,
+}
+
+impl<'a> Blocks<'a> {
+    pub(super) fn new(media: &'a Media) -> Self {
+        Self { media, last: VecDeque::new() }
+    }
+
+    fn read(&mut self, at: u64) -> Option<Rc<Vec<u8>>> {
+        if let Some((_, block)) = self.last.iter().find(|(known, _)| *known == at) {
+            return Some(Rc::clone(block));
+        }
+        let block = Rc::new(self.media.read_block(at)?);
+        if self.last.len() >= BLOCKS_MAX {
+            self.last.pop_front();
+        }
+        self.last.push_back((at, Rc::clone(&block)));
+        Some(block)
+    }
 }
 
 /// Checks the inodes whose items begin in a run of leaves.
@@ -87,15 +119,16 @@ impl<'a> Scan<'a> {
         &mut self,
         before: Option<u64>,
         leaves: &[u64],
-        mut behind: impl Iterator<Item = u64>,
+        behind: &mut dyn Iterator<Item = u64>,
+        blocks: &mut Blocks<'_>,
     ) -> Vec<u64> {
         // An inode whose items begin before the run belongs to another run.
-        let skipped = before.and_then(|leaf| self.cx.media.read_block(leaf)).and_then(|block| {
+        let skipped = before.and_then(|leaf| blocks.read(leaf)).and_then(|block| {
             let leaf = LeafView::new(&block);
             leaf.nritems().checked_sub(1).map(|last| leaf.key(last).objectid)
         });
         for leaf in leaves {
-            let Some(block) = self.cx.media.read_block(*leaf) else { continue };
+            let Some(block) = blocks.read(*leaf) else { continue };
             for (key, data) in LeafView::new(&block).iter() {
                 if skipped != Some(key.objectid) {
                     self.item(&key, data);
@@ -109,7 +142,7 @@ impl<'a> Scan<'a> {
                 break;
             };
             read.push(leaf);
-            let Some(block) = self.cx.media.read_block(leaf) else { continue };
+            let Some(block) = blocks.read(leaf) else { continue };
             let items = LeafView::new(&block);
             for (key, data) in items.iter().take_while(|(key, _)| key.objectid == number) {
                 self.item(&key, data);

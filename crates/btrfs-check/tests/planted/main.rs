@@ -10,6 +10,7 @@ mod files;
 mod images;
 mod plant;
 mod roots;
+mod snapshots;
 mod trees;
 
 use std::collections::{BTreeMap, BTreeSet};

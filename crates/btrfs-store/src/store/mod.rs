@@ -578,9 +578,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchTree`].
     pub fn root_item(&self, id: TreeId) -> Result<RootItem> {
-        let slot = self.0.trees.slot(id)?;
-        let item = *slot.item.lock();
-        Ok(item)
+        self.0.trees.item(id)
     }
 
     /// Removes up to `block_budget` blocks of a subvolume that was deleted (no name, no

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
 use crate::Result;
-use crate::locks::{Rank, RwLock};
+use crate::locks::{Mutex, Rank, RwLock};
 
 use super::block::{Block, BlockSource, ReadExpect, ReadLocked, WriteLocked};
 use super::cache::Cache;
@@ -16,6 +16,9 @@ use super::cache::Cache;
 pub struct Forest {
     pub(crate) cache: Cache,
     source: Arc<dyn BlockSource>,
+    /// Trees whose root items have to be written: a commit would otherwise go over all that are open, among them every
+    /// snapshot of the session.
+    changed: Mutex<Vec<TreeId>>,
     pub(crate) nodesize: usize,
     pub(crate) fsid: [u8; 16],
     pub(crate) chunk_tree_uuid: [u8; 16],
@@ -31,7 +34,8 @@ impl Forest {
         fsid: [u8; 16],
         chunk_tree_uuid: [u8; 16],
     ) -> Arc<Self> {
-        Arc::new(Self { cache: Cache::new(cache_bytes, nodesize), source, nodesize, fsid, chunk_tree_uuid })
+        let (cache, changed) = (Cache::new(cache_bytes, nodesize), Mutex::new(Rank::Counters, Vec::new()));
+        Arc::new(Self { cache, source, changed, nodesize, fsid, chunk_tree_uuid })
     }
 
     /// The block at an address, from the cache, or read and verified. A cached block may have been read for another
@@ -73,6 +77,19 @@ impl Forest {
 
     fn write_waiting(&self, expect: &ReadExpect) -> Result<WriteLocked> {
         Ok(self.block(expect)?.write(expect)?)
+    }
+
+    /// Takes the numbers of the trees that were noted as changed, each once, in order.
+    pub(crate) fn take_changed(&self) -> Vec<TreeId> {
+        let mut changed = std::mem::take(&mut *self.changed.lock());
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+
+    /// The trees that [`Self::take_changed`] would give, in any order.
+    pub(crate) fn changed(&self) -> Vec<TreeId> {
+        self.changed.lock().clone()
     }
 
     /// Drops a block from the cache, because nothing points to it any more.
@@ -197,8 +214,14 @@ impl Tree {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| Some(count.saturating_add_signed(change)));
     }
 
+    /// Notes that the root item has to be written.
     pub(crate) fn note_changed(&self) {
-        self.is_changed.store(true, Ordering::Release);
+        // The superblock has the roots of these, and the log writes its own.
+        const WITHOUT_ITEM: [TreeId; 3] = [TreeId::ROOT, TreeId::CHUNK, TreeId::TREE_LOG];
+        let was_changed = self.is_changed.swap(true, Ordering::AcqRel);
+        if !was_changed && !WITHOUT_ITEM.contains(&self.id) {
+            self.forest.changed.lock().push(self.id);
+        }
     }
 
     /// Returns whether the root moved since the last call, so that the root item must be written.

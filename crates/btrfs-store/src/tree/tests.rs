@@ -448,3 +448,20 @@ fn compared(disk: &Arc<Disk>, old: Option<State<'_>>, new: State<'_>) -> u64 {
     assert!(found == expected, "{} differences of {}", found.len(), expected.len());
     compare.block_count()
 }
+
+#[test]
+fn a_commit_looks_only_at_the_trees_that_changed() {
+    let fixture = Fixture::new();
+    let forest = fixture.tree.forest();
+    let open = |id| Tree::new(Arc::clone(forest), TreeId(id), TreeKind::Shareable, fixture.root);
+    let trees: Vec<Tree> = (256..1256).map(open).collect();
+    assert!(forest.changed().is_empty(), "opening a tree does not change it");
+    for index in [700, 7, 700] {
+        trees[index].note_changed();
+    }
+    assert_eq!(forest.take_changed(), [TreeId(263), TreeId(956)]);
+    assert!(trees[7].take_changed() && trees[7].is_changed() != trees[700].is_changed());
+    trees[7].note_changed();
+    trees[700].note_changed();
+    assert_eq!(forest.take_changed(), [TreeId(263)], "the other is still marked");
+}

@@ -12,6 +12,9 @@ use crate::locks::{Mutex, Rank, RwLock};
 use crate::tree::{Edit, EditItem, Forest, RootPtr, Tree, TreeKind};
 use crate::{Error, Result};
 
+/// Trees that stay open without use; more only if they are in use.
+const OPEN_MAX: usize = 2048;
+
 /// A tree, and the item in the root tree that describes it.
 pub(crate) struct OpenTree {
     pub(crate) tree: Arc<Tree>,
@@ -32,12 +35,33 @@ pub(crate) struct Trees {
     forest: Arc<Forest>,
     pub(crate) root_tree: Arc<Tree>,
     pub(crate) chunk_tree: Arc<Tree>,
-    open: RwLock<NumberMap<TreeId, Arc<OpenTree>>>,
+    open: RwLock<Open>,
+}
+
+struct Open {
+    by_id: NumberMap<TreeId, Arc<OpenTree>>,
+    /// Count at which the next sweep runs.
+    sweep_at: usize,
+}
+
+impl Open {
+    /// Closes subvolumes that are not in use, and whose root items are written: a file system may have any number of
+    /// them. No other reference can appear meanwhile, since each is taken from the table.
+    fn sweep(&mut self) {
+        let is_used = |slot: &Arc<OpenTree>| Arc::strong_count(slot) > 1 || Arc::strong_count(&slot.tree) > 1;
+        self.by_id.retain(|id, slot| !id.is_subvolume() || is_used(slot) || slot.tree.is_changed());
+        self.sweep_at = OPEN_MAX.max(self.by_id.len().saturating_mul(2));
+    }
 }
 
 impl Trees {
     pub(crate) fn new(forest: Arc<Forest>, root_tree: Arc<Tree>, chunk_tree: Arc<Tree>) -> Self {
-        Self { forest, root_tree, chunk_tree, open: RwLock::new(Rank::Counters, NumberMap::default()) }
+        Self {
+            forest,
+            root_tree,
+            chunk_tree,
+            open: RwLock::new(Rank::Counters, Open { by_id: NumberMap::default(), sweep_at: OPEN_MAX }),
+        }
     }
 
     pub(crate) fn forest(&self) -> &Arc<Forest> {
@@ -66,16 +90,31 @@ impl Trees {
     }
 
     pub(crate) fn slot(&self, id: TreeId) -> Result<Arc<OpenTree>> {
-        if let Some(slot) = self.open.read().get(&id) {
+        if let Some(slot) = self.open.read().by_id.get(&id) {
             return Ok(Arc::clone(slot));
         }
+        let (key, item) = self.find(id)?;
+        Ok(self.adopt(id, key.offset, item))
+    }
+
+    /// The root item of a tree, which is not opened for it: a list of all subvolumes would keep each of them in memory.
+    ///
+    /// # Errors
+    /// As [`Self::tree`].
+    pub(crate) fn item(&self, id: TreeId) -> Result<RootItem> {
+        let open = self.open.read().by_id.get(&id).map(Arc::clone);
+        match open {
+            Some(slot) => Ok(*slot.item.lock()),
+            None => Ok(self.find(id)?.1),
+        }
+    }
+
+    fn find(&self, id: TreeId) -> Result<(Key, RootItem)> {
         let last = Key::new(id.0, ROOT_ITEM, u64::MAX);
         let found = self.root_tree.at_or_before(&last)?;
-        let Some((key, bytes)) = found.filter(|(k, _)| k.objectid == id.0 && k.item_type == ROOT_ITEM) else {
-            return Err(Error::NoSuchTree(id));
-        };
-        let item = RootItem::read(&bytes)?;
-        Ok(self.adopt(id, key.offset, item))
+        let found = found.filter(|(key, _)| key.objectid == id.0 && key.item_type == ROOT_ITEM);
+        let (key, bytes) = found.ok_or(Error::NoSuchTree(id))?;
+        Ok((key, RootItem::read(&bytes)?))
     }
 
     /// Opens a tree whose root item is in the root tree, or will be.
@@ -92,22 +131,31 @@ impl Trees {
         tree.set_block_count(item.bytes_used.get() / nodesize);
         let item = Mutex::new(Rank::Counters, item);
         let slot = Arc::new(OpenTree { tree, key_offset, item });
-        Arc::clone(self.open.write().entry(id).or_insert(slot))
+        let mut open = self.open.write();
+        if open.by_id.len() >= open.sweep_at {
+            open.sweep();
+        }
+        Arc::clone(open.by_id.entry(id).or_insert(slot))
     }
 
     pub(crate) fn forget(&self, id: TreeId) {
-        self.open.write().remove(&id);
+        self.open.write().by_id.remove(&id);
     }
 
     /// True when a root item has to be written.
     pub(crate) fn is_any_changed(&self) -> bool {
-        self.open.read().values().any(|slot| slot.tree.is_changed())
+        let changed = self.forest.changed();
+        let open = self.open.read();
+        changed.iter().filter_map(|id| open.by_id.get(id)).any(|slot| slot.tree.is_changed())
     }
 
     /// Writes the root items of the trees whose root moved; true when any did.
     pub(crate) fn write_root_items(&self, edit: &Edit<'_>) -> Result<bool> {
-        let changed: Vec<Arc<OpenTree>> =
-            self.open.read().values().filter(|slot| slot.tree.take_changed()).cloned().collect();
+        let ids = self.forest.take_changed();
+        let changed: Vec<Arc<OpenTree>> = {
+            let open = self.open.read();
+            ids.iter().filter_map(|id| open.by_id.get(id)).filter(|slot| slot.tree.take_changed()).cloned().collect()
+        };
         for slot in &changed {
             self.write_root_item(edit, slot)?;
         }

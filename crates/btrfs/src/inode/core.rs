@@ -22,6 +22,9 @@ const STAND_IN_PERMISSIONS: u32 = 0o755;
 /// Limit on inodes whose access times wait to be staged; the access times of further inodes may be lost.
 const LATE_ACCESSES_MAX: usize = 4096;
 
+/// Subvolumes that stay open without use; more only if they are in use.
+const ROOTS_MAX: usize = 1024;
+
 /// The place of the size in a descriptor of fs-verity.
 const DATA_SIZE: std::ops::Range<usize> = 8..16;
 
@@ -61,7 +64,25 @@ pub(crate) struct Core {
     late_accesses: Mutex<NumberMap<(TreeId, InodeNo), Arc<Inode>>>,
     /// Deleted subvolumes that are not in use any more.
     pub(crate) dead: Arc<DeadTrees>,
-    roots: RwLock<NumberMap<TreeId, Arc<Root>>>,
+    /// Subvolumes in which nobody has looked yet for what an earlier session left, the next one last.
+    pub(crate) unchecked: Mutex<Vec<TreeId>>,
+    roots: RwLock<OpenRoots>,
+}
+
+/// The open subvolumes.
+#[derive(Debug)]
+struct OpenRoots {
+    by_id: NumberMap<TreeId, Arc<Root>>,
+    /// Count at which the next sweep runs.
+    sweep_at: usize,
+}
+
+impl OpenRoots {
+    /// Closes the subvolumes that are not in use: a volume may have any number of them.
+    fn sweep(&mut self) {
+        self.by_id.retain(|_, root| Arc::strong_count(root) > 1 || root.gives_numbers());
+        self.sweep_at = ROOTS_MAX.max(self.by_id.len().saturating_mul(2));
+    }
 }
 
 impl Core {
@@ -87,7 +108,8 @@ impl Core {
             last_subvolume: Mutex::new(Rank::LastSubvolume, 0),
             late_accesses: Mutex::new(Rank::Lists, NumberMap::default()),
             dead: Arc::default(),
-            roots: RwLock::new(Rank::Roots, NumberMap::default()),
+            unchecked: Mutex::new(Rank::Lists, Vec::new()),
+            roots: RwLock::new(Rank::Roots, OpenRoots { by_id: NumberMap::default(), sweep_at: ROOTS_MAX }),
         }
     }
 
@@ -109,11 +131,15 @@ impl Core {
     /// # Errors
     /// `NoSuchSubvolume`, or when it cannot be read.
     pub(crate) fn root(&self, id: TreeId) -> Result<Arc<Root>> {
-        if let Some(root) = self.roots.read().get(&id) {
+        if let Some(root) = self.roots.read().by_id.get(&id) {
             return Ok(Arc::clone(root));
         }
         let loaded = Arc::new(Root::load(&self.store, &self.notes, id)?);
-        Ok(Arc::clone(self.roots.write().entry(id).or_insert(loaded)))
+        let mut roots = self.roots.write();
+        if roots.by_id.len() >= roots.sweep_at {
+            roots.sweep();
+        }
+        Ok(Arc::clone(roots.by_id.entry(id).or_insert(loaded)))
     }
 
     /// Checks quotas with `ask`, and once more after writing dirty data, which was charged as if it replaced nothing.
@@ -137,7 +163,7 @@ impl Core {
     /// Forgets a subvolume that was deleted: nothing in it can be found from here on. Returns those of its inodes that
     /// are not open. The tree waits for the others, see [`DeadTrees`].
     pub(crate) fn forget_root(&self, id: TreeId) -> Vec<Arc<Inode>> {
-        let root = self.roots.write().remove(&id);
+        let root = self.roots.write().by_id.remove(&id);
         let unused = self.inodes.remove_tree(id);
         if let Some(root) = root {
             root.set_dead(&self.dead);

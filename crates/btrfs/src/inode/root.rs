@@ -123,6 +123,11 @@ impl Root {
         self.read_only.store(read_only, Ordering::Relaxed);
     }
 
+    /// True if numbers of inodes were given, or may not be given again: known only while the subvolume is open.
+    pub(crate) fn gives_numbers(&self) -> bool {
+        self.next_ino.load(Ordering::Relaxed) > 0
+    }
+
     /// A number that no inode of the subvolume has had since the volume was opened.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ pub(crate) use info::{
 };
 pub(crate) use make::make_trees;
 pub(crate) use receipt::{changed_since_made, changed_since_receipt, note_received, set_received};
-pub(crate) use startup::prepare_for_writing;
+pub(crate) use startup::{finish_some_leftovers, prepare_for_writing};
 pub(crate) use types::SnapshotMode;
 pub use types::{Received, SubvolumeInfo};
 

@@ -1,5 +1,7 @@
 //! Finishes the operations that an earlier session left unfinished, before a volume is changed. Called by
-//! `volume/open`.
+//! `volume/open`, and by the background work of a mount.
+
+use std::time::{Duration, Instant};
 
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Key, TreeId};
@@ -10,6 +12,12 @@ use super::info::for_each_root;
 use super::orphan_key;
 use crate::dir::Namespace;
 use crate::error::{CallerError, Error, Result};
+
+/// Subvolumes that are looked at before a volume can be used: those that changed last, in which a crash may have left
+/// something. To look at each of many snapshots would take seconds. A mount looks at the others later.
+const AT_ONCE_MAX: usize = 64;
+/// How long one step of the background work looks at others.
+const STEP_MAX: Duration = Duration::from_millis(5);
 
 /// Prepares a volume that was just opened for writing.
 ///
@@ -23,7 +31,8 @@ pub(crate) fn prepare_for_writing(namespace: &Namespace) -> Result<()> {
     }
 }
 
-/// Finishes the operations of an earlier session.
+/// Finishes the operations of an earlier session; in most subvolumes later, if there are many
+/// ([`finish_some_leftovers`]).
 fn finish_leftovers(namespace: &Namespace) -> Result<()> {
     let dropped = namespace.core.store.drop_relocation_trees().map(drop);
     leave_damaged(namespace, TreeId::TREE_RELOC, dropped.map_err(Error::from))?;
@@ -36,13 +45,39 @@ fn finish_leftovers(namespace: &Namespace) -> Result<()> {
     let mut live = Vec::new();
     for_each_root(namespace, |id, item| {
         if item.refs.get() > 0 {
-            live.push(id);
+            live.push((item.generation.get(), id));
         }
     })?;
-    for id in live {
-        let root = namespace.core.root(id);
-        let removed = root.and_then(|root| namespace.remove_orphans(&root));
-        leave_damaged(namespace, id, removed)?;
+    live.sort_unstable();
+    let mut live: Vec<TreeId> = live.into_iter().map(|(_, id)| id).collect();
+    let newest = live.split_off(live.len().saturating_sub(AT_ONCE_MAX));
+    *namespace.core.unchecked.lock() = live;
+    newest.into_iter().rev().try_for_each(|id| finish_in(namespace, id))
+}
+
+/// Removes what an earlier session left in one subvolume.
+fn finish_in(namespace: &Namespace, id: TreeId) -> Result<()> {
+    let root = match namespace.core.root(id) {
+        Err(Error::Caller { what: CallerError::NoSuchSubvolume, .. }) => return Ok(()),
+        root => root,
+    };
+    leave_damaged(namespace, id, root.and_then(|root| namespace.remove_orphans(&root)))
+}
+
+/// Looks into some more subvolumes for what an earlier session left, for a short time. Nothing depends on it but the
+/// space of files that were deleted while they were open.
+///
+/// # Errors
+/// When a tree cannot be changed.
+pub(crate) fn finish_some_leftovers(namespace: &Namespace) -> Result<()> {
+    let begun = Instant::now();
+    while begun.elapsed() < STEP_MAX {
+        let Some(id) = namespace.core.unchecked.lock().pop() else { return Ok(()) };
+        match finish_in(namespace, id) {
+            // It stays for the next open.
+            Err(Error::NoSpace(_)) => {}
+            finished => finished?,
+        }
     }
     Ok(())
 }

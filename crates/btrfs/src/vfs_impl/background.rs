@@ -53,7 +53,10 @@ impl BtrfsFs {
         }
         self.warn_of_losses();
         // Where the first fails, the next open of the volume continues.
-        let done = subvol::drop_dead_trees(self.namespace()).and_then(|()| self.write_old());
+        let namespace = self.namespace();
+        let done = subvol::drop_dead_trees(namespace)
+            .and_then(|()| subvol::finish_some_leftovers(namespace))
+            .and_then(|()| self.write_old());
         if let Err(error) = done {
             self.faults.errno(&error);
         }

@@ -1,8 +1,8 @@
 //! Finds subvolumes by number, and changes their flags, forks and the default, by the methods of `Volume`. Called by
 //! the library's users.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use btrfs_disk::items::{RootItem, Timespec};
@@ -23,6 +23,26 @@ impl Volume {
     /// `Io`, `Corrupt`.
     pub fn subvolumes(&self) -> Result<Vec<SubvolumeInfo>> {
         Ok(subvol::list(self.namespace())?)
+    }
+
+    /// As [`Self::subvolumes`], of those beneath a directory; their paths begin there.
+    ///
+    /// # Errors
+    /// `NotFound`; `Io`, `Corrupt`.
+    pub fn subvolumes_below(&self, dir: impl AsRef<Path>) -> Result<Vec<SubvolumeInfo>> {
+        let dir = dir.as_ref();
+        let found = self.open.walker().find(dir, Follow::Last)?;
+        let top = subvol::path_of_inode(self.namespace(), found.tree, found.ino)?;
+        let top = OsString::from_vec(top.ok_or_else(|| Error::from(CallerError::NotFound).at(dir))?);
+        let mut all = subvol::list(self.namespace())?;
+        all.retain_mut(|one| match Path::new(&one.path).strip_prefix(&top) {
+            Ok(below) if !below.as_os_str().is_empty() => {
+                one.path = below.as_os_str().to_owned();
+                true
+            }
+            _ => false,
+        });
+        Ok(all)
     }
 
     /// One subvolume, which may be the top level.

@@ -25,7 +25,7 @@ use super::quota::Quota;
 use super::receive::Receive;
 use super::scrub::{self, Scrubbing};
 use super::send::Send;
-use super::{backup, format};
+use super::{backup, format, subvolume};
 use crate::commands::failure::{Failure, Status, one_line, status_of};
 use crate::commands::info::{self, Info};
 use crate::commands::on_mount::TERMINAL;
@@ -79,6 +79,7 @@ impl OfVolume {
             "diff" => parse::<Diff>(&words)?.run_on(&self.volume, &mut out)?,
             "map" => parse::<Map>(&words)?.run_on(&self.volume, &mut out)?,
             "qgroup" => parse::<Qgroup>(&words)?.run_on(&self.volume, &mut out)?,
+            subvolume::JOB => subvolume::write(&self.volume, &words, &mut out)?,
             scrub::Start::JOB => parse::<scrub::Start>(&words)?.run_on(&self.volume, &self.scrubbing, &mut out)?,
             Scrubbing::STATUS => write!(out, "{}", self.scrubbing.tell(&self.volume)?)?,
             Scrubbing::PAUSE => self.scrubbing.pause()?,
@@ -113,7 +114,7 @@ impl Jobs for OfVolume {
                 Ok(fork) if fork.only_reads() => JobKind::Reads,
                 _ => JobKind::Changes,
             },
-            Some("send" | "diff" | "map" | check::JOB) => JobKind::Reads,
+            Some("send" | "diff" | "map" | check::JOB | subvolume::JOB) => JobKind::Reads,
             Some(_) if device::only_reads(words) => JobKind::Reads,
             _ => JobKind::Changes,
         }

@@ -1,11 +1,13 @@
 //! Prints subvolumes: as JSON, a row, a tree, or all details. Called by `subvolume`, for `list`, `show` and the
 //! changes.
 
+use std::collections::{HashMap, HashSet};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Result;
 use serde::Serialize;
+use spinney::btrfs::disk::TreeId;
 use spinney::btrfs::{QgroupReport, SubvolumeInfo};
 
 use crate::commands::attributes::JsonTime;
@@ -187,10 +189,16 @@ pub(super) fn print_title(out: &mut Output) -> Result<()> {
 
 /// Prints subvolumes as a tree: each below its container.
 pub(super) fn print_tree(all: &[SubvolumeInfo], out: &mut Output) -> Result<()> {
+    let listed: HashSet<TreeId> = all.iter().map(|one| one.id).collect();
+    let mut inside: HashMap<TreeId, Vec<&SubvolumeInfo>> = HashMap::new();
     // Subvolumes with an unlisted container are at the left edge.
-    let is_listed = |id| all.iter().any(|one| Some(one.id) == id);
-    let mut todo: Vec<(&SubvolumeInfo, usize)> =
-        all.iter().rev().filter(|one| !is_listed(one.parent)).map(|one| (one, 0)).collect();
+    let mut todo: Vec<(&SubvolumeInfo, usize)> = Vec::new();
+    for one in all.iter().rev() {
+        match one.parent.filter(|parent| listed.contains(parent)) {
+            Some(parent) => inside.entry(parent).or_default().push(one),
+            None => todo.push((one, 0)),
+        }
+    }
     let mut printed = 0_usize;
     while let Some((one, depth)) = todo.pop() {
         printed += 1;
@@ -201,7 +209,7 @@ pub(super) fn print_tree(all: &[SubvolumeInfo], out: &mut Output) -> Result<()> 
         write!(out, "{:>6} {:<2}  {:width$}/", one.id.0, mode(one), "", width = depth * 2)?;
         out.put_name(one.path.as_bytes())?;
         writeln!(out)?;
-        todo.extend(all.iter().rev().filter(|child| child.parent == Some(one.id)).map(|child| (child, depth + 1)));
+        todo.extend(inside.get(&one.id).into_iter().flatten().map(|child| (*child, depth + 1)));
     }
     Ok(())
 }

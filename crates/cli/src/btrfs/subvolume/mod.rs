@@ -1,7 +1,8 @@
 //! `spinney subvolume`, for the subvolumes of an image, or of a mount through its server.
 //!
 //! [`args`] has the arguments, [`place`] the operations on an image (by the library), and [`mount`] those on a mount
-//! (with the rights of the caller). The commands below work on either. Called by `args`.
+//! (with the rights of the caller; [`served`] lists all by one request). The commands below work on either. Called by
+//! `args`.
 //!
 //! Failure: changes made before a failure stay. The error of a recursive snapshot says that some may have been made; a
 //! recursive deletion does not list the subvolumes it deleted before the failure.
@@ -11,6 +12,7 @@ mod argument;
 mod entry;
 mod mount;
 mod place;
+mod served;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -30,6 +32,7 @@ use place::Place;
 
 pub(crate) use args::Subvolume;
 pub(super) use mount::shows_default;
+pub(super) use served::{JOB, write};
 
 #[derive(Serialize)]
 struct Report {

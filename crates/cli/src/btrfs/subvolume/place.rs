@@ -1,6 +1,7 @@
 //! Defines `Place`, the operations on subvolumes, and implements it for an image by the library; `mount` implements it
 //! for a directory of a mount. `subvolume` calls it.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
@@ -41,15 +42,20 @@ pub(super) trait Place {
 
 /// The subvolumes nested in another, each after its container.
 pub(super) fn below(all: &[SubvolumeInfo], id: TreeId) -> Vec<SubvolumeInfo> {
-    let mut found: Vec<SubvolumeInfo> = Vec::new();
-    let mut todo = vec![id];
+    let mut inside: HashMap<TreeId, Vec<&SubvolumeInfo>> = HashMap::new();
+    for one in all {
+        inside.entry(one.parent.unwrap_or_default()).or_default().push(one);
+    }
+    let (mut found, mut todo) = (Vec::new(), vec![id]);
+    let mut known = HashSet::from([id]);
     while let Some(parent) = todo.pop() {
-        // In a damaged image a subvolume may contain itself.
-        let is_new = |one: &&SubvolumeInfo| one.id != id && found.iter().all(|known| known.id != one.id);
-        let children: Vec<SubvolumeInfo> =
-            all.iter().filter(|one| one.parent == Some(parent)).filter(is_new).cloned().collect();
-        todo.extend(children.iter().map(|child| child.id));
-        found.extend(children);
+        for child in inside.get(&parent).into_iter().flatten() {
+            // In a damaged image a subvolume may contain itself.
+            if known.insert(child.id) {
+                todo.push(child.id);
+                found.push((*child).clone());
+            }
+        }
     }
     found
 }
