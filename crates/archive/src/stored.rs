@@ -3,9 +3,9 @@
 
 use std::fmt;
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
+use portable::FileExt as _;
 use transfer::{Contents, Result, Stored};
 
 /// Bytes of a file that lie together in another one.

@@ -42,7 +42,6 @@ use clap::error::ErrorKind;
 use crate::commands::failure::{self, CommandEnded, Status};
 use crate::commands::format;
 use crate::commands::magic::Look;
-use crate::commands::mount::helper;
 use crate::commands::output::{self, Output};
 use crate::commands::short_form;
 use check_report::Ended;
@@ -62,13 +61,24 @@ pub fn run() -> ExitCode {
     spinney::add_remote_devices();
     let words: Vec<OsString> = std::env::args_os().collect();
     match other_names::rewrite(&words) {
-        None => run_words(helper::rewrite(words, args::is_command)),
+        None => run_words(without_helper(words)),
         Some(rewritten) => {
             output::speak_as(words.first().map(OsString::as_os_str).unwrap_or_default());
             // These programs have one status for all failures.
             if run_as_other(rewritten) == ExitCode::SUCCESS { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// The words as the program takes them, also those of a helper of `mount(8)`.
+#[cfg(target_os = "linux")]
+fn without_helper(words: Vec<OsString>) -> Vec<OsString> {
+    commands::mount::helper::rewrite(words, args::is_command)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn without_helper(words: Vec<OsString>) -> Vec<OsString> {
+    words
 }
 
 fn run_as_other(rewritten: Rewritten) -> ExitCode {
