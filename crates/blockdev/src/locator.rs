@@ -25,7 +25,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use portable::OsStrExt as _;
 
 use crate::backends::{FileDevice, FileOptions};
-use crate::{Device, Error, Identity, Result};
+#[cfg(unix)]
+use crate::Identity;
+use crate::{Device, Error, Result};
 
 /// Begins the name of a file that is taken literally.
 const LITERAL: &str = "file:";
