@@ -24,9 +24,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use portable::OsStrExt as _;
 
-use crate::backends::{FileDevice, FileOptions};
 #[cfg(unix)]
 use crate::Identity;
+use crate::backends::{FileDevice, FileOptions};
 use crate::{Device, Error, Result};
 
 /// Begins the name of a file that is taken literally.

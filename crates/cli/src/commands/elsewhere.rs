@@ -16,8 +16,8 @@ fn refused(command: &str, why: &str) -> Result<()> {
 macro_rules! refused {
     ($($(#[$doc:meta])* $name:ident($($out:ty)?), $command:literal, $why:literal;)*) => {
         $(
-            $(#[$doc])*
             #[derive(Debug, Clone, Args)]
+            $(#[$doc])*
             pub(crate) struct $name {
                 /// Arguments, which are not looked at
                 #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORD")]
