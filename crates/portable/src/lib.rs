@@ -51,7 +51,7 @@ pub fn with_slashes(path: &[u8]) -> Cow<'_, [u8]> {
     path.iter().map(|byte| if is_separator(*byte) { b'/' } else { *byte }).collect()
 }
 
-/// Makes the names in a directory of the host durable. Windows has no call for it: NTFS keeps a log of names.
+/// Makes the names in a directory of the host durable. Windows has no call for it: it keeps a log of names.
 ///
 /// # Errors
 /// Those of the host.

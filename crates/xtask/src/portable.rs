@@ -1,5 +1,5 @@
-//! Compiles for other systems, without linking: `cargo xtask portable`. With `--run` the examples of the library are also
-//! built for Windows, and used under wine.
+//! Compiles for other systems, without linking: `cargo xtask portable`. With `--run` the examples of the library are
+//! also built for Windows, and used under wine.
 //!
 //! [`TARGETS`] says which packages each system has. Parts of these that need Linux are left out by `cfg`, or return an
 //! error that says so. The C of dependencies is compiled, too. Fails with the first package that does not compile.

@@ -1,5 +1,5 @@
-//! Images whose checksums are right and whose contents are not: reading everything through C, and through Go, fails with
-//! the messages of the program.
+//! Images whose checksums are right and whose contents are not: reading everything through C, and through Go, fails
+//! with the messages of the program.
 
 use std::ffi::CStr;
 use std::fs;

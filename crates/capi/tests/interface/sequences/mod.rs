@@ -30,7 +30,7 @@ use input::Random;
 
 /// Sequences with one shared volume, until it is closed and checked.
 const SEQUENCES_PER_VOLUME: u64 = 250;
-/// What is done around the calls of a sequence, in the tally.
+/// Name of the work around the calls of a sequence, in the tally.
 const AROUND: &str = "around";
 /// Size of the volumes.
 const VOLUME_BYTES: u64 = 64 << 20;
