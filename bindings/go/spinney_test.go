@@ -7,8 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/fstest"
 )
@@ -154,4 +157,73 @@ func TestGoroutines(t *testing.T) {
 	}
 	group.Wait()
 	must(t, volume.Close())
+}
+
+// failures reads everything in an image; the result is the failures, by path.
+func failures(image string) map[string]*Error {
+	found := map[string]*Error{}
+	add := func(name string, err error) {
+		var failure *Error
+		if errors.As(err, &failure) {
+			found[name] = failure
+		}
+	}
+	volume, err := Open(image, ReadOnly)
+	if err != nil {
+		add("", err)
+		return found
+	}
+	defer volume.Close()
+	left := 40
+	fs.WalkDir(volume, ".", func(name string, entry fs.DirEntry, err error) error {
+		if left--; left < 0 {
+			return fs.SkipAll
+		}
+		if err != nil {
+			add(name, err)
+			return nil
+		}
+		if entry.Type().IsRegular() {
+			_, err = fs.ReadFile(volume, name)
+			add(name, err)
+		}
+		return nil
+	})
+	return found
+}
+
+// The contents of these images are wrong, and their checksums are right.
+func TestImagesThatLie(t *testing.T) {
+	folder, program := os.Getenv("SPINNEY_HOSTILE"), os.Getenv("SPINNEY_PROGRAM")
+	if folder == "" || program == "" {
+		t.Skip("SPINNEY_HOSTILE and SPINNEY_PROGRAM do not name a folder of images and the program")
+	}
+	images, err := filepath.Glob(filepath.Join(folder, "*.img"))
+	must(t, err)
+	count, compared := 0, 0
+	for _, image := range images {
+		for name, failure := range failures(image) {
+			count++
+			words := []string{"cat", image, name}
+			if name == "" || name == "." {
+				words = []string{"ls", image}
+			}
+			var told bytes.Buffer
+			command := exec.Command(program, words...)
+			command.Stderr = &told
+			command.Run()
+			if failure.Errno != syscall.EIO || told.Len() == 0 {
+				continue
+			}
+			cause := strings.TrimPrefix(strings.TrimPrefix(failure.Message, name+": "), image+": ")
+			if !strings.Contains(told.String(), cause) {
+				t.Errorf("%s: %s: %s: %s", image, name, cause, told.String())
+			}
+			compared++
+		}
+	}
+	t.Logf("%d failures, of which %d have the message of the program", count, compared)
+	if compared == 0 {
+		t.Fatal("no image made the program fail")
+	}
 }

@@ -1,6 +1,8 @@
 """The file system for fsspec, and fsspec's own tests for file systems."""
 
 import gc
+import os
+import pathlib
 import pickle
 
 import pytest
@@ -10,6 +12,7 @@ import spinney
 fsspec = pytest.importorskip("fsspec")
 
 from spinney.fsspec import SpinneyFileSystem  # noqa: E402
+from test_errors import messages  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +57,42 @@ def test_images_that_are_elsewhere(image):
     with pytest.raises(ValueError):
         fsspec.filesystem("spinney", fo="memory://site.img", writable=True)
     memory.rm("/site.img")
+
+
+def read_all(files):
+    """What reading everything in a file system raises."""
+    raised, todo = [], [""]
+    for _ in range(30):
+        if not todo:
+            break
+        path = todo.pop()
+        try:
+            found = files.ls(path)
+            if [one["name"] for one in found] == [path]:
+                files.cat_file(path)
+            else:
+                todo.extend(one["name"] for one in found if not one["islink"])
+        except OSError as error:
+            raised.append(error)
+    return raised
+
+
+def test_images_that_lie(program):
+    folder = os.environ.get("SPINNEY_HOSTILE")
+    if not folder:
+        pytest.skip("SPINNEY_HOSTILE does not name a folder of images")
+    count = 0
+    for image in sorted(pathlib.Path(folder).iterdir()):
+        told = {error.strerror for error in messages(image, program)[0]}
+        try:
+            raised = read_all(fsspec.filesystem("spinney", fo=str(image)))
+        except OSError as error:
+            raised = [error]
+        for error in raised:
+            # The same exceptions as of `spinney.open`, which `test_errors` compares with the program.
+            assert error.strerror in told, (image, error, told)
+        count += len(raised)
+    assert count > 0
 
 
 def test_an_image_in_an_image(image, tmp_path):

@@ -5,9 +5,9 @@
 //! uncompressed regular file are not read at all.
 
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
+use portable::FileExt as _;
 use transfer::Observer;
 
 use crate::accounts::Accounts;

@@ -2,10 +2,10 @@
 //! several archives on top of each other interpret them before.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use portable::OsStringExt as _;
 use transfer::{NODE_COUNT_MAX, NewNode, Stored, Tree};
 
 use crate::bytes::number;

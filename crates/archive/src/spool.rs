@@ -3,9 +3,10 @@
 //! fills it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use portable::FileExt as _;
 
 use crate::error::{Error, Result};
 use crate::stored::Run;

@@ -3,9 +3,9 @@
 
 use std::fmt;
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
+use portable::FileExt;
 use transfer::{Contents, Result, Stored};
 
 /// Bytes of a file that lie together in another one.
@@ -84,7 +84,7 @@ impl Contents for StoredRuns {
         let part = buffer.get_mut(..count).unwrap_or_default();
         let from = run.position.saturating_add(at.saturating_sub(run.at));
         loop {
-            match file.read_at(part, from) {
+            match FileExt::read_at(&**file, part, from) {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 count => return Ok(count?),
             }

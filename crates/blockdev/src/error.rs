@@ -229,7 +229,11 @@ impl Error {
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            Self::Io { op: Op::Open, source, .. } => source.raw_os_error().unwrap_or_else(|| errno_of(source.kind())),
+            // Other systems than Linux have other numbers.
+            Self::Io { op: Op::Open, source, .. } => match source.raw_os_error() {
+                Some(number) if cfg!(target_os = "linux") => number,
+                _ => errno_of(source.kind()),
+            },
             Self::Locked { .. } | Self::Busy { .. } => EBUSY,
             Self::NotADevice { .. } => ENOTBLK,
             Self::ReadOnly { .. } => EROFS,

@@ -1,6 +1,7 @@
 //! Identifies a file or block device of the host, and finds the processes that have it locked. Callers: `locator`, and
 //! the code that looks for existing mounts of an image (`spinney::mounts`, `second_mount`).
 
+#[cfg(unix)]
 use std::fs::Metadata;
 use std::io;
 

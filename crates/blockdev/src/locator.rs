@@ -19,12 +19,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use portable::OsStrExt as _;
+
+#[cfg(unix)]
+use crate::Identity;
 use crate::backends::{FileDevice, FileOptions};
-use crate::{Device, Error, Identity, Result};
+use crate::{Device, Error, Result};
 
 /// Begins the name of a file that is taken literally.
 const LITERAL: &str = "file:";
@@ -231,6 +234,7 @@ impl Locator {
     ///
     /// # Errors
     /// The host's.
+    #[cfg(unix)]
     pub fn identity(&self) -> std::io::Result<Option<Identity>> {
         self.path().map(|path| Ok(Identity::of(&std::fs::metadata(path)?))).transpose()
     }
@@ -240,9 +244,18 @@ impl Locator {
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let is_one_part = (self.offset, self.size) == (other.offset, other.size);
-        let is_one_file =
-            || matches!((self.identity(), other.identity()), (Ok(Some(one)), Ok(Some(other))) if one.is_same(&other));
-        self == other || (is_one_part && is_one_file())
+        self == other || (is_one_part && self.is_one_file(other))
+    }
+
+    #[cfg(unix)]
+    fn is_one_file(&self, other: &Self) -> bool {
+        matches!((self.identity(), other.identity()), (Ok(Some(one)), Ok(Some(other))) if one.is_same(&other))
+    }
+
+    #[cfg(not(unix))]
+    fn is_one_file(&self, other: &Self) -> bool {
+        let real = |locator: &Self| std::fs::canonicalize(locator.path()?).ok();
+        real(self).is_some_and(|one| Some(one) == real(other))
     }
 }
 

@@ -119,7 +119,7 @@ fn metadata([source, copy]: &[Metadata; 2]) -> Option<String> {
 fn xattrs(volume: &Volume, path: &Path) -> Result<BTreeMap<OsString, Option<Vec<u8>>>> {
     let mut found = BTreeMap::new();
     for name in volume.list_xattrs(path)? {
-        let value = volume.get_xattr(path, std::os::unix::ffi::OsStrExt::as_bytes(name.as_os_str()))?;
+        let value = volume.get_xattr(path, portable::OsStrExt::as_bytes(name.as_os_str()))?;
         found.insert(name, value);
     }
     Ok(found)

@@ -9,7 +9,6 @@
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use btrfs_stream::{Command, Decoder};
@@ -279,9 +278,7 @@ fn begins_one(command: &Command<'_>) -> bool {
 /// Opens a regular file of a directory that others may have written to, and returns its length. It follows no link and
 /// does not block on a pipe.
 fn open(path: &Path) -> Result<(File, u64)> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).unwrap_or(0);
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(Error::host(path))?;
+    let file = crate::host_file::open(path).map_err(Error::host(path))?;
     let found = file.metadata().map_err(Error::host(path))?;
     if found.is_file() { Ok((file, found.len())) } else { Err(Error::NotAFile(path.to_owned())) }
 }

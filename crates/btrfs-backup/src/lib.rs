@@ -32,6 +32,7 @@ mod destination;
 mod digest;
 mod directory;
 mod error;
+mod host_file;
 mod image;
 mod name;
 mod repository;

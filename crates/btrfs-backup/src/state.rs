@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::iter;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use btrfs::{SubvolumeInfo, TreeId, Volume};
+use portable::OsStrExt as _;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;

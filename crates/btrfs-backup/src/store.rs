@@ -7,7 +7,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use codec::checksum::{ChecksumType, checksum};
@@ -137,7 +136,7 @@ impl FileStore {
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&partial, &path)?;
-        File::open(&self.dir)?.sync_all()?;
+        portable::sync_dir(&self.dir)?;
         Ok(Put::Done(Some(tag(bytes))))
     }
 }
@@ -172,9 +171,7 @@ fn tag(bytes: &[u8]) -> String {
 
 /// Opens a regular file, without following a link or waiting for a pipe; `None` if there is none.
 fn open(path: &Path) -> io::Result<Option<(File, u64)>> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).unwrap_or(0);
-    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+    let file = match crate::host_file::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };

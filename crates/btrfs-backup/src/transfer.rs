@@ -2,7 +2,6 @@
 //! `target`.
 
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use btrfs::Volume;
@@ -22,7 +21,7 @@ pub fn pipe<T>(
     send: impl FnOnce(&mut dyn Write) -> Result<()> + Send,
     receive: impl FnOnce(&mut (dyn Read + Send)) -> Result<T>,
 ) -> Result<T> {
-    let (output, input) = UnixStream::pair().map_err(Error::Output)?;
+    let (output, input) = connected().map_err(Error::Output)?;
     let (sent, received) = std::thread::scope(|scope| {
         let sender = scope.spawn(move || {
             let mut output = BufWriter::with_capacity(BUFFER_BYTES, output);
@@ -41,6 +40,19 @@ pub fn pipe<T>(
         (Err(error), _) | (Ok(_), Err(error)) => Err(error),
         (Ok(done), Ok(())) => Ok(done),
     }
+}
+
+/// Both ends of a socket: a write to one that is closed fails, where one to a pipe could end the program.
+#[cfg(unix)]
+fn connected() -> std::io::Result<(impl Write + Send, impl Read + Send)> {
+    std::os::unix::net::UnixStream::pair()
+}
+
+/// Both ends of a pipe.
+#[cfg(not(unix))]
+fn connected() -> std::io::Result<(impl Write + Send, impl Read + Send)> {
+    let (input, output) = std::io::pipe()?;
+    Ok((output, input))
 }
 
 /// Receives a stream in the directory `dir` of a volume. With `resumable` an incomplete subvolume can be resumed.

@@ -5,11 +5,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use btrfs_disk::convert::to_u64;
+use portable::FileExt as _;
 
 /// Records that are read from a run at a time.
 const READ_RECORDS: usize = 1024;

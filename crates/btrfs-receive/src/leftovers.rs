@@ -12,12 +12,13 @@
 //! A snapshot whose tree was written after its creation is refused: it was changed, or its blocks were relocated.
 //! Called by `receiver/resume`.
 
+use portable::OsStrExt as _;
+
 use crate::error::Cause;
 use crate::node_ref::NodeRef;
 use crate::note::Note;
 use btrfs::{SubvolumeInfo, Volume};
 use btrfs_stream::ResumePoint;
-use std::os::unix::ffi::OsStrExt as _;
 
 /// Suffix of a subvolume being built.
 const WORK_SUFFIX: &[u8] = b".receiving";

@@ -8,8 +8,9 @@ use crate::error::Cause;
 use crate::node_ref::NodeRef;
 use btrfs::{SubvolumeInfo, Volume};
 use std::collections::HashMap;
-use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
+
+use portable::OsStrExt as _;
 
 /// Subvolumes already found, by the UUID in the stream.
 #[derive(Default)]

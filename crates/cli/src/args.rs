@@ -6,10 +6,20 @@ use std::ffi::{OsStr, OsString};
 use anyhow::Result;
 use clap::error::ErrorKind;
 
+#[cfg(not(target_os = "linux"))]
+use crate::commands::elsewhere::{Attend, Mount, Run, Serve, Umount};
 use crate::commands::failure::{Failure, STATUS_HELP};
 use crate::commands::output::Output;
 use crate::commands::short_form;
 use crate::{btrfs, check, groups, manual, mkfs, version};
+#[cfg(target_os = "linux")]
+use crate::{
+    btrfs::run::Run,
+    commands::{
+        mount::{Mount, Umount, attendant::Attend},
+        serve::Serve,
+    },
+};
 
 /// The program with all its commands.
 pub(crate) fn program() -> clap::Command {
@@ -151,10 +161,10 @@ commands! {
     Dedupe(crate::commands::dedupe::Dedupe), "dedupe";
     Trim(crate::commands::trim::Trim), "trim";
     Trace(crate::commands::trace::Trace), "trace";
-    Mount(crate::commands::mount::Mount), "mount";
-    Umount(crate::commands::mount::Umount), "umount";
-    Serve(crate::commands::serve::Serve), "serve";
-    Attend(crate::commands::mount::attendant::Attend), "attend";
+    Mount(Mount), "mount";
+    Umount(Umount), "umount";
+    Serve(Serve), "serve";
+    Attend(Attend), "attend";
     Subvolume(btrfs::subvolume::Subvolume), "subvolume";
     Generations(btrfs::generations::Generations), "generations";
     Receive(btrfs::receive::Receive), "receive";
@@ -163,7 +173,7 @@ commands! {
     Du(btrfs::du::Du), "du";
     Diff(btrfs::diff::Diff), "diff";
     Fork(btrfs::fork::Fork), "fork";
-    Run(btrfs::run::Run), "run";
+    Run(Run), "run";
     Image(btrfs::image::Image), "image";
     Send(btrfs::send::Send), "send";
     Backup(btrfs::backup::Backup), "backup";

@@ -6,6 +6,8 @@
 //! `existing_data` has found it empty. A command gets its arguments and an output for its report, and fails with an
 //! `anyhow::Error`, which decides the exit status. `main` calls `run`.
 
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "some code serves mounts, which need Linux"))]
+
 mod args;
 mod btrfs;
 mod build;
@@ -42,7 +44,6 @@ use clap::error::ErrorKind;
 use crate::commands::failure::{self, CommandEnded, Status};
 use crate::commands::format;
 use crate::commands::magic::Look;
-use crate::commands::mount::helper;
 use crate::commands::output::{self, Output};
 use crate::commands::short_form;
 use check_report::Ended;
@@ -68,13 +69,24 @@ pub fn run_with(words: Vec<OsString>) -> ExitCode {
     format::know(FACES);
     spinney::add_remote_devices();
     match other_names::rewrite(&words) {
-        None => run_words(helper::rewrite(words, args::is_command)),
+        None => run_words(without_helper(words)),
         Some(rewritten) => {
             output::speak_as(words.first().map(OsString::as_os_str).unwrap_or_default());
             // These programs have one status for all failures.
             if run_as_other(rewritten) == ExitCode::SUCCESS { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// The words as the program takes them, also those of a helper of `mount(8)`.
+#[cfg(target_os = "linux")]
+fn without_helper(words: Vec<OsString>) -> Vec<OsString> {
+    commands::mount::helper::rewrite(words, args::is_command)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn without_helper(words: Vec<OsString>) -> Vec<OsString> {
+    words
 }
 
 fn run_as_other(rewritten: Rewritten) -> ExitCode {

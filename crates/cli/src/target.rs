@@ -218,7 +218,7 @@ impl Target {
 
     /// Device and inode number of the file, if it is there: it may lie in the directory that is copied.
     pub(crate) fn id(&self) -> Option<FileId> {
-        rustix::fs::stat(self.part.path()?).ok().map(|stat| (stat.st_dev, stat.st_ino))
+        std::fs::metadata(self.part.path()?).ok().map(|found| (found.dev(), found.ino()))
     }
 
     /// Refuses to overwrite data. Programs that call this one by another name expect that only a file system or a table

@@ -54,7 +54,7 @@ impl Report {
             fuse_device: device.map_or_else(|error| error.to_string(), |_| "usable".to_owned()),
             fuse_io_uring: std::fs::read_to_string(RING_SWITCH)
                 .map_or_else(|_| "not in this kernel".to_owned(), |text| on_or_off(text.trim()).to_owned()),
-            fusermount3: spinney::fuse::mount_helper()
+            fusermount3: crate::commands::kernel::mount_helper()
                 .map_or_else(|error| error.to_string(), |path| path.display().to_string()),
         }
     }

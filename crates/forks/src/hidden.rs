@@ -5,10 +5,10 @@
 //! refused.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use btrfs::{SubvolumeInfo, Volume};
+use portable::OsStrExt as _;
 use vfs::Errno;
 use vfs::file_system::{NodeKind, XattrMode};
 

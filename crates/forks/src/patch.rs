@@ -5,10 +5,10 @@
 //! removed and one that is added.
 
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use btrfs::Volume;
+use portable::OsStrExt as _;
 
 use crate::node::Node;
 use crate::place::rooted;

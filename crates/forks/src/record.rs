@@ -2,8 +2,9 @@
 //! reads it.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+
+use portable::{OsStrExt as _, OsStringExt as _};
 
 use crate::error::{Error, Result};
 

@@ -4,9 +4,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use portable::OsStrExt as _;
 use vfs::file_system::{NodeKind, SetAttr, SetTime, WholeNode, XattrMode};
 use vfs::{Errno, File, FileOptions, Result, Volume};
 

@@ -68,7 +68,7 @@ impl HostFile {
         Ok((file, found.node.attr.size))
     }
 
-    fn look(source: &HostSource, dir: &Path, name: &Name) -> transfer::Result<transfer::Found<std::os::fd::OwnedFd>> {
+    fn look(source: &HostSource, dir: &Path, name: &Name) -> transfer::Result<transfer::Found<transfer::HostContents>> {
         let about = |error: transfer::Error| {
             let path = source.display(&dir.join(&name.name));
             path.into_iter().fold(error, transfer::Error::about)

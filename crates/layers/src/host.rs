@@ -11,11 +11,12 @@
 //! Failure: [`Observer::failed`] decides for each file and directory that cannot be read or has vanished.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use transfer::{Cause, FileId, Found, HostSource, Loss, Name, NewNode, Observer, Source, Stored, Tree, file_id};
+use transfer::{
+    Cause, FileId, Found, HostContents, HostSource, Loss, Name, NewNode, Observer, Source, Stored, Tree, file_id,
+};
 use vfs::file_system::KnownNode;
 
 use crate::content::HostFile;
@@ -127,7 +128,7 @@ impl Reader<'_> {
         shared: &Arc<Path>,
         name: Name,
         path: &Path,
-        mut found: Found<OwnedFd>,
+        mut found: Found<HostContents>,
         waiting: &mut Vec<Waiting>,
     ) -> transfer::Result<()> {
         let id = file_id(&found.node.attr);
@@ -167,7 +168,7 @@ impl Reader<'_> {
     }
 
     /// Reads attributes and the target of a link, but no contents.
-    fn complete(&self, found: &mut Found<OwnedFd>) -> transfer::Result<()> {
+    fn complete(&self, found: &mut Found<HostContents>) -> transfer::Result<()> {
         // The source reads small files whole unless they may have holes, which it sees by the count of blocks.
         let blocks = std::mem::take(&mut found.node.attr.blocks);
         let result = self.source.complete(found);

@@ -8,7 +8,6 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File as HostFile;
 use std::io::{Read as _, stdin};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,6 +17,7 @@ use layers::manifest::{Form, ManifestOptions, Names};
 use layers::oci::{Image, OpenOptions as ImageOptions, Place, Platform};
 use layers::owners::{self, OwnerRules};
 use layers::{FakerootState, host as host_tree, manifest};
+use portable::OsStrExt as _;
 use transfer::{
     Contents as FileContents, FileId, HostSource, Observer, Options, Result as TransferResult, Stored, Totals,
     Transfer, Tree, VolumeSink, VolumeSource, measure, read_source,

@@ -173,7 +173,7 @@ pub mod f2fs;
 mod file_device;
 mod formats;
 mod message;
-#[cfg(target_os = "linux")]
+#[cfg(unix)]
 pub mod mounts;
 mod open;
 #[cfg(test)]
@@ -233,16 +233,19 @@ pub mod layers {
 }
 
 /// Network block devices: a server; the client is a device that [`blockdev::open`] opens by its locator.
+#[cfg(unix)]
 pub mod nbd {
     pub use nbd::*;
 }
 
 /// A server of NFS version 3 over the files of a volume.
+#[cfg(unix)]
 pub mod nfs {
     pub use nfs::*;
 }
 
 /// A file system that another process serves through a socket.
+#[cfg(unix)]
 pub mod remote {
     pub use remote::*;
 }
@@ -253,7 +256,7 @@ pub mod transfer {
 }
 
 /// Images on web servers, and a server of HTTP.
-#[cfg(feature = "web")]
+#[cfg(all(feature = "web", unix))]
 pub mod web {
     pub use web::*;
 }

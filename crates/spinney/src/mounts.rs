@@ -2,10 +2,9 @@
 //! open. The commands call it to find the mount of an image, `umount` and benchmarks too.
 //!
 //! A mount is believed only as far as the user who asks made it: another user's server may hang, or lie.
+//! Other systems than Linux have no mounts of this program: there nothing is found.
 
 use std::ffi::OsString;
-use std::io::Read as _;
-use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -14,9 +13,10 @@ use std::thread;
 use std::time::Duration;
 
 use blockdev::{Identity, Locator};
+#[cfg(target_os = "linux")]
 use fuse::ServedFile;
+#[cfg(target_os = "linux")]
 use rustix::fs::{AtFlags, CWD, StatxFlags};
-use rustix::io::Errno;
 
 /// The types under which the kernel lists our mounts: those that it treats as any FUSE mount, and
 /// those on a block device, which it syncs as a whole.
@@ -24,15 +24,18 @@ const TYPES: [&str; 2] = ["fuse.spinney", TYPE_SYNCED];
 const TYPE_SYNCED: &str = "fuseblk.spinney";
 
 /// The mounts in this process's namespace.
+#[cfg(target_os = "linux")]
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// Bytes of a table of some hundred mounts.
+#[cfg(target_os = "linux")]
 const TABLE_LEN: usize = 64 << 10;
 
 /// Longest wait for the answer of a mount; the kernel answers at once for a dead one.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// `STATX_MNT_ID_UNIQUE`.
+#[cfg(target_os = "linux")]
 const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// A mount.
@@ -98,10 +101,7 @@ impl Mount {
 
     /// True if the source is the block device of the mount itself, not the served image.
     fn shows_anchor(&self) -> bool {
-        std::fs::metadata(&self.source).is_ok_and(|source| {
-            let number = source.rdev();
-            self.device == format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
-        })
+        std::fs::metadata(&self.source).is_ok_and(|source| self.device == numbers(source.rdev()))
     }
 
     /// The directory in `/sys` with the settings of its writeback.
@@ -115,6 +115,7 @@ impl Mount {
 /// The unique number of the mount seen at `dir`, which no earlier or later mount has; `None` on a kernel without such
 /// numbers. The server of the mount is not asked for it.
 #[must_use]
+#[cfg(target_os = "linux")]
 pub fn identity(dir: &Path) -> Option<u64> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
     let found = rustix::fs::statx(CWD, dir, flags, MOUNT_ID_UNIQUE).ok()?;
@@ -125,9 +126,10 @@ pub fn identity(dir: &Path) -> Option<u64> {
 /// True if the server of the mount at `dir` is gone: `statfs` fails with `ENOTCONN`. A server that does not answer
 /// within a second counts as alive.
 #[must_use]
+#[cfg(target_os = "linux")]
 pub fn is_dead(dir: &Path) -> bool {
     let error = answered_soon(dir, |dir| rustix::fs::statfs(dir).err()).flatten();
-    matches!(error, Some(Errno::NOTCONN | Errno::CONNABORTED))
+    matches!(error, Some(rustix::io::Errno::NOTCONN | rustix::io::Errno::CONNABORTED))
 }
 
 /// The answer of `ask` about a mount; `None` if it takes too long: a server that hangs must not block the caller.
@@ -141,6 +143,7 @@ fn answered_soon<T: Send + 'static>(dir: &Path, ask: impl FnOnce(&Path) -> T + S
 
 /// The identity of an image, in the form in which its server answers.
 #[must_use]
+#[cfg(target_os = "linux")]
 pub fn served_file(image: &std::fs::Metadata) -> ServedFile {
     let Identity { device, inode, number } = Identity::of(image);
     ServedFile { device, inode, number }
@@ -149,16 +152,41 @@ pub fn served_file(image: &std::fs::Metadata) -> ServedFile {
 /// True if the server of the mount at `dir` has `image` open: the name in the table of mounts may lead to another file
 /// by now. `None` if it does not answer. The mount has to be one that the user made.
 #[must_use]
+#[cfg(target_os = "linux")]
 pub fn serves(dir: &Path, image: &std::fs::Metadata) -> Option<bool> {
+    use std::os::fd::AsFd as _;
+
     let served = fuse::served_file(std::fs::File::open(dir).ok()?.as_fd()).ok()??;
     Some(served.is_same(&served_file(image)))
 }
 
+/// `None`: there are no mounts here.
+#[must_use]
+#[cfg(not(target_os = "linux"))]
+pub fn serves(_dir: &Path, _image: &std::fs::Metadata) -> Option<bool> {
+    None
+}
+
+/// A device number, as the table has it.
+fn numbers(device: u64) -> String {
+    let (major, minor) =
+        (((device >> 32) & 0xffff_f000) | ((device >> 8) & 0xfff), ((device >> 12) & 0xffff_ff00) | (device & 0xff));
+    format!("{major}:{minor}")
+}
+
 /// The kernel's table of mounts. It makes the table anew for each of the reads; a buffer for all of it saves most.
+#[cfg(target_os = "linux")]
 fn table() -> std::io::Result<Vec<u8>> {
+    use std::io::Read as _;
+
     let mut text = Vec::with_capacity(TABLE_LEN);
     std::fs::File::open(MOUNTINFO)?.read_to_end(&mut text)?;
     Ok(text)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn table() -> std::io::Result<Vec<u8>> {
+    Ok(Vec::new())
 }
 
 /// The mount of this program that a file is in.
@@ -166,7 +194,7 @@ fn table() -> std::io::Result<Vec<u8>> {
 /// # Errors
 /// Those of the host.
 pub fn of(found: &std::fs::Metadata) -> std::io::Result<Option<Mount>> {
-    let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let device = numbers(found.dev());
     let text = table()?;
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row);
     Ok(rows.find(|row| row.is_ours() && row.device == device))

@@ -9,10 +9,11 @@ use std::sync::Once;
 pub fn add_remote_devices() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
+        #[cfg(unix)]
         for scheme in nbd::SCHEMES {
             blockdev::locator::register(scheme, nbd::open);
         }
-        #[cfg(feature = "web")]
+        #[cfg(all(feature = "web", unix))]
         ::web::register();
     });
 }

@@ -88,13 +88,13 @@ impl Repair {
     fn write(&self, path: &Path, file: &File) -> Result<()> {
         self.plan.write_undo(&mut BufWriter::new(file))?;
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-        let synced = file.sync_all().and_then(|()| File::open(dir)?.sync_all());
+        let synced = file.sync_all().and_then(|()| portable::sync_dir(dir));
         synced.map_err(|error| of_host(path, error))
     }
 }
 
 /// The error of the host about the undo file.
 fn of_host(path: &Path, error: io::Error) -> Error {
-    let errno = error.raw_os_error().map_or(Errno::EIO, Errno);
+    let errno = Errno::of_host(&error);
     Error::new(errno, Blame::Device, io::Error::other(format!("the undo file: {error}"))).at(path)
 }

@@ -8,7 +8,7 @@ use vfs::{Blame, Errno, Error};
 
 /// The failure of the host about a source.
 pub(crate) fn of_host(path: &Path, error: std::io::Error) -> Error {
-    let errno = error.raw_os_error().map_or(Errno::EIO, Errno);
+    let errno = Errno::of_host(&error);
     Error::new(errno, Blame::Device, error).at(path)
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn of_archive(source: &OsStr, error: archive::Error) -> Error {
 pub(crate) fn of_layers(error: layers::Error) -> Error {
     let (errno, blame) = match &error {
         layers::Error::Transfer(cause) if cause.is_cancelled() => (Errno::ECANCELED, Blame::Caller),
-        layers::Error::Host { cause, .. } => (cause.raw_os_error().map_or(Errno::EIO, Errno), Blame::Device),
+        layers::Error::Host { cause, .. } => (Errno::of_host(cause), Blame::Device),
         layers::Error::Rule { .. } | layers::Error::Unmapped { .. } | layers::Error::Choice { .. } => {
             (Errno::EINVAL, Blame::Caller)
         }

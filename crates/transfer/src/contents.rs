@@ -1,14 +1,20 @@
 //! Reads the contents of files without their holes, and copies the data. The sinks call it; sources implement
 //! `Contents`, `cat` of the program uses it.
 
-use std::io;
-use std::os::fd::OwnedFd;
-
+#[cfg(unix)]
 use rustix::fs::SeekFrom;
+#[cfg(unix)]
 use rustix::io::Errno as HostErrno;
 use vfs::{Errno, File};
 
 use crate::error::{Error, Result};
+
+/// An open file of the host.
+#[cfg(unix)]
+pub type HostContents = std::os::fd::OwnedFd;
+/// An open file of the host.
+#[cfg(not(unix))]
+pub type HostContents = std::fs::File;
 
 /// Contents of an open file, read by position.
 pub trait Contents {
@@ -138,7 +144,8 @@ impl Contents for File {
     }
 }
 
-impl Contents for OwnedFd {
+#[cfg(unix)]
+impl Contents for HostContents {
     fn next_data(&self, at: u64, size: u64) -> Result<Option<(u64, u64)>> {
         if at >= size {
             return Ok(None);
@@ -166,8 +173,24 @@ impl Contents for OwnedFd {
     }
 
     fn size(&self) -> Result<u64> {
-        let found = rustix::fs::fstat(self).map_err(io::Error::from)?;
+        let found = rustix::fs::fstat(self).map_err(std::io::Error::from)?;
         Ok(u64::try_from(found.st_size).unwrap_or_default())
+    }
+}
+
+/// Holes are read as zeros there.
+#[cfg(not(unix))]
+impl Contents for HostContents {
+    fn next_data(&self, at: u64, size: u64) -> Result<Option<(u64, u64)>> {
+        Ok((at < size).then_some((at, size)))
+    }
+
+    fn read_at(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
+        Ok(portable::FileExt::read_at(self, buffer, at)?)
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.metadata()?.len())
     }
 }
 

@@ -5,7 +5,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
 use vfs::Blame;
 
 /// The result of a step of a transfer.
@@ -170,8 +169,9 @@ impl From<io::Error> for Error {
     }
 }
 
-impl From<Errno> for Error {
-    fn from(errno: Errno) -> Self {
+#[cfg(unix)]
+impl From<rustix::io::Errno> for Error {
+    fn from(errno: rustix::io::Errno) -> Self {
         io::Error::from(errno).into()
     }
 }
@@ -181,7 +181,7 @@ impl From<Error> for vfs::Error {
     fn from(error: Error) -> Self {
         let (errno, blame) = match &error.cause {
             Cause::Volume(cause) => (cause.errno(), cause.blame()),
-            Cause::Host(cause) => (cause.raw_os_error().map_or(vfs::Errno::EIO, vfs::Errno), Blame::Device),
+            Cause::Host(cause) => (vfs::Errno::of_host(cause), Blame::Device),
             Cause::Cancelled => (vfs::Errno::ECANCELED, Blame::Caller),
             Cause::BadName(_) | Cause::Cycle | Cause::Tree(_) => (vfs::Errno::EIO, Blame::Image),
             Cause::Exists => (vfs::Errno::EEXIST, Blame::Caller),

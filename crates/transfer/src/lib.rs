@@ -47,7 +47,7 @@ mod source;
 mod tree;
 mod walk;
 
-pub use contents::{Contents, CopyEnd, copy_data, data_bytes};
+pub use contents::{Contents, CopyEnd, HostContents, copy_data, data_bytes};
 pub use emulation::{Emulator, is_there as is_emulated, unloaded_emulator};
 pub use error::{Cause, Error, Result};
 pub use estimate::{Totals, measure, measure_host};

@@ -2,9 +2,9 @@
 //! attributes of a copy. `walk` asks for each name; callers of a transfer set the rules.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use portable::OsStrExt as _;
 use vfs::Metadata;
 use vfs::file_system::{KnownNode, NodeKind, Time};
 use vfs::privileges::CAPABILITY_NAME;

@@ -13,11 +13,11 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::ops::Range;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use portable::OsStrExt as _;
 use vfs::Metadata;
 use vfs::file_system::KnownNode;
 

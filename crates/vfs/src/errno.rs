@@ -1,7 +1,7 @@
 //! Defines error numbers: the language that Linux and a file system speak to each other. Used by every format and by
 //! the FUSE server.
 
-use std::fmt;
+use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +75,32 @@ errnos! {
     ESTALE = 116, "stale handle";
     EDQUOT = 122, "disk quota exceeded";
     ECANCELED = 125, "cancelled";
+}
+
+impl Errno {
+    /// The number of a failure of the host. Other systems than Linux have other numbers, so that the kind counts there.
+    #[must_use]
+    pub fn of_host(error: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        if cfg!(target_os = "linux") {
+            return error.raw_os_error().map_or(Self::EIO, Self);
+        }
+        match error.kind() {
+            Kind::NotFound => Self::ENOENT,
+            Kind::PermissionDenied => Self::EACCES,
+            Kind::AlreadyExists => Self::EEXIST,
+            Kind::InvalidInput => Self::EINVAL,
+            Kind::NotADirectory => Self::ENOTDIR,
+            Kind::IsADirectory => Self::EISDIR,
+            Kind::DirectoryNotEmpty => Self::ENOTEMPTY,
+            Kind::ReadOnlyFilesystem => Self::EROFS,
+            Kind::StorageFull => Self::ENOSPC,
+            Kind::Interrupted => Self::EINTR,
+            Kind::OutOfMemory => Self::ENOMEM,
+            Kind::Unsupported => Self::EOPNOTSUPP,
+            _ => Self::EIO,
+        }
+    }
 }
 
 impl fmt::Debug for Errno {

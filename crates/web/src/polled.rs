@@ -9,6 +9,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
+/// A connection that is closed is an error, and ends no process. On macOS programs in Rust ignore the signal.
+#[cfg(not(target_vendor = "apple"))]
+const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
+#[cfg(target_vendor = "apple")]
+const NO_SIGNAL: SendFlags = SendFlags::empty();
+
 /// Waits until the socket can be read or written, or has ended.
 ///
 /// # Errors
@@ -51,7 +57,7 @@ pub(crate) fn receive(socket: impl AsFd, buffer: &mut [u8], deadline: Instant) -
 pub(crate) fn send_all(socket: impl AsFd, bytes: &[u8], deadline: Instant) -> io::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
-        match rustix::net::send(&socket, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        match rustix::net::send(&socket, rest, SendFlags::DONTWAIT | NO_SIGNAL) {
             Ok(count) => rest = rest.get(count..).unwrap_or_default(),
             Err(Errno::AGAIN) => wait(socket.as_fd(), PollFlags::OUT, deadline)?,
             Err(Errno::INTR) => {}

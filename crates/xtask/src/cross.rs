@@ -71,6 +71,12 @@ impl Cross {
         self.flags.push(flag.to_owned());
     }
 
+    /// Links with this program.
+    pub(crate) fn add_linker(&mut self, program: &str) {
+        let name = self.target.replace('-', "_").to_uppercase();
+        self.variables.push((format!("CARGO_TARGET_{name}_LINKER"), PathBuf::from(program)));
+    }
+
     /// A command of cargo for the target.
     pub(crate) fn cargo(&self, words: &[&str]) -> Command {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());

@@ -5,9 +5,9 @@
 //! names has 0 in place of a process number, so that the same tree gives the same bytes.
 
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
+use portable::OsStrExt as _;
 use transfer::{Contents, Loss, NewNode, Observer};
 use vfs::Metadata;
 use vfs::acl::{ACCESS_NAME, DEFAULT_NAME};

@@ -2,6 +2,7 @@
 //! discards and flushes. `locator` opens it for a path; tests and benchmarks open it directly.
 
 use super::direct_io::{self, Direct};
+use super::file_length::FileLength;
 use super::file_options::FileOptions;
 use super::holders::{SYS_BLOCK, loop_device_of};
 use super::raw::{PARTS_MAX, RawFile};
@@ -32,9 +33,8 @@ const UNASKED_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct FileDevice {
     raw: RawFile,
-    size_bytes: AtomicU64,
+    length: FileLength,
     read_only: bool,
-    can_grow: bool,
     /// Replaces a block device that is closed.
     nothing: Option<OwnedFd>,
     /// Bytes that may be written before the file system is asked again for its free space; `None` for a block device.
@@ -78,9 +78,12 @@ impl FileDevice {
         let direct = if is_disk { pass_the_cache(&file, options.offset, size_bytes) } else { None };
         Ok(Self {
             raw: RawFile { name, file, start: options.offset },
-            size_bytes: AtomicU64::new(size_bytes),
+            length: FileLength::new(
+                size_bytes,
+                options.offset,
+                found.is_file() && (options.size.is_none() || options.create),
+            ),
             read_only: options.read_only,
-            can_grow: found.is_file() && (options.size.is_none() || options.create),
             nothing: found.file_type().is_block_device().then(open_nothing).flatten(),
             unasked: found.is_file().then(AtomicU64::default),
             direct,
@@ -109,9 +112,8 @@ impl FileDevice {
         let size_bytes = options.window(&name, file_bytes)?;
         Ok(Self {
             raw: RawFile { name, file, start: offset },
-            size_bytes: AtomicU64::new(size_bytes),
+            length: FileLength::new(size_bytes, offset, found.is_file() && size.is_none()),
             read_only: false,
-            can_grow: found.is_file() && size.is_none(),
             nothing: found.file_type().is_block_device().then(open_nothing).flatten(),
             unasked: found.is_file().then(AtomicU64::default),
             direct: None,
@@ -162,7 +164,7 @@ impl Device for FileDevice {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.size_bytes.load(Ordering::Acquire)
+        self.length.bytes()
     }
 
     fn is_read_only(&self) -> bool {
@@ -328,33 +330,12 @@ impl Device for FileDevice {
 
     fn grow(&self, size_bytes: u64) -> Result<()> {
         check_writable(self, Op::Grow)?;
-        let size = self.size_bytes();
-        if size_bytes <= size {
-            return Ok(());
-        }
-        let end = self.raw.start.checked_add(size_bytes);
-        let Some(end) = end.filter(|_| self.can_grow) else {
-            return Err(Error::CannotGrow { device: self.raw.name.clone(), size });
-        };
-        let found = self.raw.file.metadata();
-        let found = found.map_err(|error| self.raw.error(Op::Grow, size, size_bytes - size, error))?;
-        if found.len() < end {
-            self.raw.file.set_len(end).map_err(|error| self.raw.error(Op::Grow, size, size_bytes - size, error))?;
-        }
-        self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
-        Ok(())
+        self.length.grow(&self.raw.file, &self.raw.name, size_bytes)
     }
 
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         check_writable(self, Op::Shrink)?;
-        let size = self.size_bytes();
-        if !self.can_grow || size_bytes >= size {
-            return Ok(());
-        }
-        let Some(end) = self.raw.start.checked_add(size_bytes) else { return Ok(()) };
-        // First, so that no read goes behind the end of the file.
-        self.size_bytes.store(size_bytes, Ordering::Release);
-        self.raw.file.set_len(end).map_err(|error| self.raw.error(Op::Shrink, size_bytes, size - size_bytes, error))
+        self.length.shrink(&self.raw.file, &self.raw.name, size_bytes)
     }
 
     fn host_metadata(&self) -> Result<Option<Metadata>> {

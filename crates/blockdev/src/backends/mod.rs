@@ -22,6 +22,7 @@
 mod direct_io;
 #[cfg(target_os = "linux")]
 pub mod file;
+mod file_length;
 mod file_options;
 #[cfg(target_os = "linux")]
 mod holders;

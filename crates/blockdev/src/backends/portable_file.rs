@@ -4,14 +4,15 @@
 //! Missing in comparison with `file`: block devices, which are refused as [`Error::NotADevice`]; holes, which are read
 //! and written as zeros; the look at the host's free space before a write.
 
+use super::file_length::FileLength;
 use super::file_options::FileOptions;
 use crate::convert::to_u64;
 use crate::device::{check_range, check_writable, parts_len};
 use crate::{Device, Error, Op, Result};
+use portable::FileExt as _;
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A regular file, locked for as long as this value lives: a writer excludes all other programs that open the file this
 /// way, readers share it.
@@ -21,9 +22,8 @@ pub struct FileDevice {
     file: File,
     /// Byte of the file at which the device begins.
     start: u64,
-    size_bytes: AtomicU64,
+    length: FileLength,
     read_only: bool,
-    can_grow: bool,
 }
 
 impl FileDevice {
@@ -54,9 +54,41 @@ impl FileDevice {
             file_bytes = end;
         }
         let size_bytes = options.window(&name, file_bytes)?;
-        let can_grow = options.size.is_none() || options.create;
         let (start, read_only) = (options.offset, options.read_only);
-        Ok(Self { name, file, start, size_bytes: AtomicU64::new(size_bytes), read_only, can_grow })
+        let length = FileLength::new(size_bytes, start, options.size.is_none() || options.create);
+        Ok(Self { name, file, start, length, read_only })
+    }
+
+    /// A device over a file that another process opened and locked, as on Linux.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    #[cfg(unix)]
+    pub fn of_descriptor(
+        descriptor: std::os::fd::OwnedFd,
+        name: &str,
+        (offset, size): (u64, Option<u64>),
+    ) -> Result<Self> {
+        let (name, file) = (name.to_owned(), File::from(descriptor));
+        let found = file.metadata().map_err(|error| open_error(&name, error))?;
+        if !found.is_file() {
+            return Err(Error::NotADevice { device: name });
+        }
+        let options = FileOptions { offset, size, ..FileOptions::default() };
+        let length = FileLength::new(options.window(&name, found.len())?, offset, size.is_none());
+        Ok(Self { name, file, start: offset, length, read_only: false })
+    }
+
+    /// The open file, to be passed to another process ([`Self::of_descriptor`]).
+    #[cfg(unix)]
+    #[must_use]
+    pub fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.file)
+    }
+
+    /// Forgets the device without releasing its lock, which ends with the last descriptor of the open file.
+    pub fn keep_lock(self) {
+        std::mem::forget(self);
     }
 
     /// Lets others lock the file, before this value goes. Nothing may be written to it afterwards.
@@ -76,7 +108,7 @@ impl Device for FileDevice {
     }
 
     fn size_bytes(&self) -> u64 {
-        self.size_bytes.load(Ordering::Acquire)
+        self.length.bytes()
     }
 
     fn is_read_only(&self) -> bool {
@@ -89,7 +121,7 @@ impl Device for FileDevice {
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let position = self.start.saturating_add(offset).saturating_add(to_u64(done));
-            match read_some(&self.file, rest, position) {
+            match self.file.read_at(rest, position) {
                 // The file was cut short.
                 Ok(0) => {
                     let size = offset + to_u64(done);
@@ -109,21 +141,9 @@ impl Device for FileDevice {
         check_range(self, Op::Write, offset, len)?;
         let mut position = self.start.saturating_add(offset);
         for part in parts {
-            let mut rest = *part;
-            while !rest.is_empty() {
-                match write_some(&self.file, rest, position) {
-                    Ok(0) => {
-                        let error = io::Error::from(io::ErrorKind::WriteZero);
-                        return Err(self.error(Op::Write, offset, len, error));
-                    }
-                    Ok(count) => {
-                        rest = rest.get(count..).unwrap_or_default();
-                        position = position.saturating_add(to_u64(count));
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(self.error(Op::Write, offset, len, error)),
-                }
-            }
+            let written = self.file.write_all_at(part, position);
+            written.map_err(|error| self.error(Op::Write, offset, len, error))?;
+            position = position.saturating_add(to_u64(part.len()));
         }
         Ok(())
     }
@@ -144,32 +164,12 @@ impl Device for FileDevice {
 
     fn grow(&self, size_bytes: u64) -> Result<()> {
         check_writable(self, Op::Grow)?;
-        let size = self.size_bytes();
-        if size_bytes <= size {
-            return Ok(());
-        }
-        let end = self.start.checked_add(size_bytes);
-        let Some(end) = end.filter(|_| self.can_grow) else {
-            return Err(Error::CannotGrow { device: self.name.clone(), size });
-        };
-        let found = self.file.metadata().map_err(|error| self.error(Op::Grow, size, size_bytes - size, error))?;
-        if found.len() < end {
-            self.file.set_len(end).map_err(|error| self.error(Op::Grow, size, size_bytes - size, error))?;
-        }
-        self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
-        Ok(())
+        self.length.grow(&self.file, &self.name, size_bytes)
     }
 
     fn shrink(&self, size_bytes: u64) -> Result<()> {
         check_writable(self, Op::Shrink)?;
-        let size = self.size_bytes();
-        if !self.can_grow || size_bytes >= size {
-            return Ok(());
-        }
-        let Some(end) = self.start.checked_add(size_bytes) else { return Ok(()) };
-        // First, so that no read goes behind the end of the file.
-        self.size_bytes.store(size_bytes, Ordering::Release);
-        self.file.set_len(end).map_err(|error| self.error(Op::Shrink, size_bytes, size - size_bytes, error))
+        self.length.shrink(&self.file, &self.name, size_bytes)
     }
 
     fn host_metadata(&self) -> Result<Option<Metadata>> {
@@ -179,30 +179,6 @@ impl Device for FileDevice {
     fn let_go(&self) {
         self.release_lock();
     }
-}
-
-#[cfg(unix)]
-fn read_some(file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
-    std::os::unix::fs::FileExt::read_at(file, buf, position)
-}
-
-#[cfg(unix)]
-fn write_some(file: &File, bytes: &[u8], position: u64) -> io::Result<usize> {
-    std::os::unix::fs::FileExt::write_at(file, bytes, position)
-}
-
-#[cfg(windows)]
-fn read_some(file: &File, buf: &mut [u8], position: u64) -> io::Result<usize> {
-    match std::os::windows::fs::FileExt::seek_read(file, buf, position) {
-        // A read at the end fails there, instead of reading nothing.
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
-        read => read,
-    }
-}
-
-#[cfg(windows)]
-fn write_some(file: &File, bytes: &[u8], position: u64) -> io::Result<usize> {
-    std::os::windows::fs::FileExt::seek_write(file, bytes, position)
 }
 
 fn open_error(name: &str, error: io::Error) -> Error {

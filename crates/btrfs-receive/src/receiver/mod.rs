@@ -21,9 +21,10 @@ use btrfs_stream::{Command, Decoder, Prefix, ResumePoint, Version};
 use checking::Watch;
 use std::ffi::OsStr;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use portable::{OsStrExt as _, with_slashes};
 use vfs::file_system::{Caller, Errno, Follow, SnapshotMode, Subvolumes};
 
 /// A completely received subvolume.
@@ -111,7 +112,8 @@ impl<'v> Receiver<'v> {
     pub fn new(volume: &'v Volume, dir: &Path, options: Options) -> Result<Self> {
         let fs = volume.by_paths().file_system();
         let refused = |source| Error::Directory { path: dir.display().to_string(), source };
-        let held = NodeRef::new(fs, fs.resolve(dir.as_os_str().as_bytes(), Follow::Last).map_err(refused)?);
+        let held =
+            NodeRef::new(fs, fs.resolve(&with_slashes(dir.as_os_str().as_bytes()), Follow::Last).map_err(refused)?);
         if !held.attr().is_dir() {
             return Err(refused(Errno::ENOTDIR.into()));
         }

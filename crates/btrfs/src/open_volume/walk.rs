@@ -2,11 +2,11 @@
 //! `vfs_impl::names`.
 
 use std::borrow::Cow;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use btrfs_disk::{InodeNo, TreeId};
+use portable::{OsStrExt as _, with_slashes};
 
 use super::OpenVolume;
 use super::paths::{self, PathCache};
@@ -115,8 +115,14 @@ impl<'a> Walker<'a> {
     }
 
     fn find_end<'p>(&self, path: &'p Path, follow: Follow) -> Result<End<'p>> {
+        match with_slashes(path.as_os_str().as_bytes()) {
+            Cow::Borrowed(bytes) => self.find_end_of(bytes, follow),
+            Cow::Owned(bytes) => Ok(self.find_end_of(&bytes, follow)?.into_owned()),
+        }
+    }
+
+    fn find_end_of<'p>(&self, bytes: &'p [u8], follow: Follow) -> Result<End<'p>> {
         let mut links_left = SYMLINKS_MAX;
-        let bytes = path.as_os_str().as_bytes();
         if bytes.is_empty() {
             return Err(CallerError::NotFound.into());
         }

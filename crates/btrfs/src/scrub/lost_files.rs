@@ -1,13 +1,13 @@
 //! Finds the files with lost data, in all subvolumes and snapshots. Called by `run`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 use btrfs_disk::items::FileExtent;
 use btrfs_disk::key::item_type::EXTENT_DATA;
 use btrfs_disk::{InodeNo, Key, TreeId};
 use btrfs_store::Scan;
+use portable::OsStringExt as _;
 
 use super::report::{LostRange, ScrubReport};
 use crate::dir::Namespace;

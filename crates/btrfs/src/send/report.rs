@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::ops::Range;
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use btrfs_disk::items::FileKind;
 use btrfs_disk::{InodeNo, TreeId};
+use portable::OsStringExt as _;
 
 use super::changes::{Changed, Changes};
 use super::places::{Links, Pair};

@@ -1,7 +1,6 @@
 //! Lists the subvolumes, their paths, and the default one. Called by `volume/subvolumes` and ioctls.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 
 use btrfs_disk::flags::{Incompat, RootFlags};
 use btrfs_disk::hash::name_hash;
@@ -9,6 +8,7 @@ use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeExtrefEntry, RootI
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Detail, Generation, InodeNo, Key, TreeId};
 use btrfs_store::{EditItem, Scan};
+use portable::OsStringExt;
 
 use super::SubvolumeInfo;
 use crate::dir::{Namespace, RootLink};

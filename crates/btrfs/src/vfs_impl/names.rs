@@ -1,11 +1,11 @@
 //! Carries out requests on names: look-up, creation, removal, rename. Called by `file_system`.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use btrfs_disk::TreeId;
+use portable::OsStrExt as _;
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
 use vfs::file_system::{Caller, Entry, Follow, NewNode, NodeAt, NodeKind, RenameFlags};

@@ -2,12 +2,12 @@
 //! command line.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use btrfs_disk::items::RootItem;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Generation, Key, TreeId};
 use btrfs_store::Scan;
+use portable::{OsStrExt, OsStringExt};
 
 use crate::error::CallerError;
 use vfs::Result;

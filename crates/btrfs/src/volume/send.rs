@@ -2,8 +2,9 @@
 //! `diff` and `send`, and by backups.
 
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+
+use portable::OsStrExt as _;
 
 use super::Volume;
 use crate::send::{self, Change, SendError, SendOptions, Source};

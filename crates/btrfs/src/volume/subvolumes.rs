@@ -2,11 +2,11 @@
 //! the library's users.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use btrfs_disk::items::{RootItem, Timespec};
 use btrfs_disk::{Generation, TreeId, Uuid};
+use portable::{OsStrExt as _, OsStringExt as _};
 use vfs::SnapshotMode;
 
 use super::Volume;

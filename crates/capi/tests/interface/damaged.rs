@@ -8,7 +8,7 @@ use std::ptr::{null, null_mut};
 use spinney::{MakeOptions, VolumeOptions};
 use spinney_capi::*;
 
-use super::installed::output;
+use super::installed::{output, program};
 use super::misuse::{message, text};
 
 /// A change of an image.
@@ -51,11 +51,7 @@ fn message_of_c(image: &Path) -> String {
 
 /// The first line that the program prints when it reads the file; `None` where it is not built.
 fn message_of_program(image: &Path) -> Option<String> {
-    let program = std::env::current_exe().unwrap().ancestors().nth(2)?.join("spinney");
-    if !program.exists() {
-        return None;
-    }
-    let read = output(Command::new(program).arg("cat").arg(image).arg("f"));
+    let read = output(Command::new(program()?).arg("cat").arg(image).arg("f"));
     assert!(!read.status.success());
     Some(String::from_utf8_lossy(&read.stderr).lines().next().unwrap().trim_start_matches("spinney: ").to_owned())
 }

@@ -19,6 +19,12 @@ pub(crate) fn prefix() -> &'static Path {
     &INSTALLED
 }
 
+/// The program, where the workspace was built.
+pub(crate) fn program() -> Option<PathBuf> {
+    let program = std::env::current_exe().unwrap().ancestors().nth(2)?.join("spinney");
+    program.exists().then_some(program)
+}
+
 /// Runs a command to its end, which has to be a good one.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = output(command);

@@ -1,5 +1,5 @@
 //! The library for C: its header against the code, its recorded form, programs in C against the library, misuse,
-//! damaged images, random calls.
+//! damaged images and those that lie, random calls.
 
 #![allow(unsafe_code, reason = "the tests call the functions for C")]
 #![allow(
@@ -15,6 +15,7 @@ mod damaged;
 mod go;
 mod header;
 mod installed;
+mod lies;
 mod misuse;
 mod programs;
 mod sequences;

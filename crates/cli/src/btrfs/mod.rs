@@ -35,6 +35,7 @@ pub(crate) mod repair;
 pub(crate) mod rescue;
 pub(crate) mod resize;
 pub(crate) mod row;
+#[cfg(target_os = "linux")]
 pub(crate) mod run;
 pub(crate) mod scrub;
 mod seed;

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use spinney::btrfs::disk::TreeId;
 
 use crate::commands::failure::{Failure, Status};
+use crate::commands::kernel;
 use spinney::VolumeOptions;
 use spinney::btrfs::subvolume_id;
 
@@ -101,7 +102,7 @@ pub(crate) fn check(found: &Path, above: Option<&Path>, second: &VolumeOptions) 
 
 fn subvolume_of(path: &Path) -> Result<TreeId> {
     let mut bytes = [0; NUMBER_BYTES_MAX];
-    let len = rustix::fs::getxattr(path, SUBVOLUME_NAME, &mut bytes).context("the number of a subvolume")?;
+    let len = kernel::read_attribute(path, SUBVOLUME_NAME, &mut bytes).context("the number of a subvolume")?;
     let text = bytes.get(..len).and_then(|text| std::str::from_utf8(text).ok());
     let number = text.and_then(|text| text.parse().ok());
     Ok(TreeId(number.context("the number of a subvolume")?))

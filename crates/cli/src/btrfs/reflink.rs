@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use rustix::fs::{OFlags, SeekFrom, copy_file_range, ioctl_ficlone, seek};
+use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 use spinney::btrfs::disk::flags::BlockGroupFlags;
 use spinney::btrfs::{ChunkInfo, Volume};
@@ -20,6 +20,7 @@ use spinney::vfs::{File as VolumeFile, Volume as Files};
 
 use super::verity::files;
 use crate::commands::failure::{Failure, Status};
+use crate::commands::kernel;
 use crate::commands::unnamed::Unnamed;
 
 /// Only whole blocks are shared.
@@ -47,7 +48,7 @@ impl<'a> Sharing<'a> {
         }
         let Some(sample) = first_file(source)? else { return Ok(None) };
         let trial = Unnamed::beside(image)?;
-        match ioctl_ficlone(trial.file(), open(&sample)?) {
+        match kernel::clone_file(trial.file(), &open(&sample)?) {
             Ok(()) => Ok(Some(Self { image, offset, source })),
             Err(error @ (Errno::XDEV | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS | Errno::NOTTY)) => {
                 let why = match error {
@@ -143,7 +144,7 @@ fn clone(source: &File, from: u64, image: &File, to: u64, len: u64) -> std::io::
     while from < end {
         let left = usize::try_from(end.saturating_sub(from)).unwrap_or(usize::MAX);
         // It moves both offsets.
-        if copy_file_range(source, Some(&mut from), image, Some(&mut to), left)? == 0 {
+        if kernel::copy_range((source, &mut from), (image, &mut to), left)? == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
     }

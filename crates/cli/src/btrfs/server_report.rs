@@ -10,6 +10,7 @@ use anyhow::{Context as _, Error, Result};
 use rustix::io::Errno;
 
 use crate::commands::failure::Failure;
+use crate::commands::kernel;
 
 /// Longest attribute value in Linux, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -24,8 +25,8 @@ where
     T: FromStr<Err: StdError + Send + Sync + 'static>,
 {
     let mut text = vec![0; TEXT_BYTES_MAX];
-    let len = rustix::fs::getxattr(path, name, &mut text).map_err(|error| match error {
-        Errno::OPNOTSUPP | Errno::NODATA => {
+    let len = kernel::read_attribute(path, name, &mut text).map_err(|error| match error {
+        error if error == Errno::OPNOTSUPP || error == kernel::NO_ATTRIBUTE => {
             refusal(path, &format!("its server does not {lacks}: it is of another version"))
         }
         error => Error::new(io::Error::from(error)).context(path.display().to_string()),
@@ -46,8 +47,7 @@ pub(super) fn order(
     lacks: &str,
     own: impl Fn(Errno) -> Option<Error>,
 ) -> Result<()> {
-    let set = rustix::fs::setxattr(dir, name, text.as_bytes(), rustix::fs::XattrFlags::empty());
-    set.map_err(|error| match error {
+    kernel::write_attribute(dir, name, text.as_bytes()).map_err(|error| match error {
         error if let Some(own) = own(error) => own,
         Errno::PERM => refusal(dir, "this is for root, and for the user who mounted it"),
         Errno::OPNOTSUPP => refusal(dir, &format!("its server does not {lacks}: it is of another version")),

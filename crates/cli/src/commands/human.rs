@@ -76,7 +76,8 @@ pub(crate) fn kind_name(kind: NodeKind) -> &'static str {
 
 /// Major and minor number of a device, from the number that `stat` reports.
 pub(crate) fn device_numbers(rdev: u64) -> (u32, u32) {
-    (rustix::fs::major(rdev), rustix::fs::minor(rdev))
+    let part = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default();
+    (part(((rdev >> 32) & 0xffff_f000) | ((rdev >> 8) & 0xfff)), part(((rdev >> 12) & 0xffff_ff00) | (rdev & 0xff)))
 }
 
 /// `2024-02-29 12:34:56` in UTC.

@@ -18,7 +18,7 @@ use crate::commands::magic::Look;
 use crate::commands::socket::connect;
 use crate::commands::trace::watch::watched;
 
-pub(crate) use spinney::fuse::control;
+pub(crate) use super::kernel::control;
 
 /// The image, the first argument of nearly every command.
 #[derive(Debug, Clone, Default, Args)]

@@ -6,7 +6,8 @@
 //! the host, in an image or in a mount, [`short_form`] rewrites arguments to one form, `dest` decides the targets of
 //! copies, [`on_mount`] asks the server of a mount to run a command, [`output`], [`names`] and `report` write reports,
 //! [`human`] formats numbers, [`failure`] decides the exit status, `tally` and [`progress`] watch the copies that the
-//! library makes, [`interrupt`] notes signals for them, and [`picture`] draws. [`mount`] and [`trace`] are folders.
+//! library makes, [`interrupt`] notes signals for them, and [`picture`] draws. [`trace`] is a folder, as is
+//! `mount`, which Linux alone has: on other systems `elsewhere` refuses for it, and `kernel` for single calls.
 //!
 //! Failure: the first one ends the command. A command that changes an image makes its changes durable before it reports
 //! success; if it fails, the image is consistent and may have a part of the changes. Callers: `args`, and the commands
@@ -19,6 +20,8 @@ pub(crate) mod cp;
 pub(crate) mod dedupe;
 pub(crate) mod defrag;
 mod dest;
+#[cfg(not(target_os = "linux"))]
+pub(crate) mod elsewhere;
 pub(crate) mod emulation;
 pub(crate) mod failure;
 pub(crate) mod failures;
@@ -29,10 +32,12 @@ pub(crate) mod human;
 pub(crate) mod image;
 pub(crate) mod info;
 pub(crate) mod interrupt;
+pub(crate) mod kernel;
 pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) use spinney::magic;
 pub(crate) mod mkdir;
+#[cfg(target_os = "linux")]
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod names;
@@ -46,6 +51,7 @@ pub(crate) mod progress;
 pub(crate) mod put;
 mod report;
 pub(crate) mod rm;
+#[cfg(target_os = "linux")]
 pub(crate) mod serve;
 pub(crate) mod short_form;
 mod socket;

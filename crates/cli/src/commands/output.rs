@@ -11,9 +11,9 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result};
 use serde::Serialize;
-use spinney::fuse::stdout_was_closed;
 
 use super::failure::Failure;
+use super::kernel::stdout_was_closed;
 use super::names;
 
 /// The buffered standard output, or a replacement for it. Unlike with `println!`, a closed reader is an error here,

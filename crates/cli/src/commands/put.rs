@@ -1,6 +1,7 @@
 //! `spinney put` copies files and directories of the host into an image or a mount. Called by `args`; `cp` uses its
 //! `CopyIn`.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -187,11 +188,11 @@ pub(crate) struct Target<'a> {
 impl CopyIn {
     /// For a copy into the image at `image`; in a mount, files copied by an unprivileged user belong to that user.
     pub(crate) fn new(image: &Path, is_user: bool, replaces: bool) -> Self {
-        let image = Locator::parse(image).ok().and_then(|image| rustix::fs::stat(image.path()?).ok());
+        let image = Locator::parse(image).ok().and_then(|image| std::fs::metadata(image.path()?).ok());
         let rules = Rules {
             owner: is_user.then(maker),
             keeps_privileged: !is_user,
-            skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
+            skip: image.map(|found| (found.dev(), found.ino())),
             ..Rules::default()
         };
         let existing = if replaces { Existing::Replace } else { Existing::Fail };

@@ -3,18 +3,18 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use rustix::fs::{AtFlags, CWD};
-use spinney::transfer::{is_emulated, path_of};
+use spinney::transfer::is_emulated;
 use tempfile::{NamedTempFile, TempPath};
 
 use super::failure::{Failure, Status, is_broken_pipe};
+use super::kernel::path_of;
 
-/// A file that has no name yet. Emulators of system calls know files by their names only, and without `/proc` a file
-/// without a name has no path: in both cases it has a temporary one.
+/// A file that has no name yet. Emulators of system calls know files by their names only, and without `/proc`, which
+/// Linux alone has, a file without a name has no path: in these cases it has a temporary one.
 #[derive(Debug)]
 pub(crate) struct Unnamed {
     file: File,
@@ -29,9 +29,9 @@ impl Unnamed {
     pub(crate) fn beside(path: &Path) -> Result<Self> {
         let dir = dir_of(path);
         let shown = || dir.display().to_string();
-        if !is_emulated() {
+        if !is_emulated() && cfg!(target_os = "linux") {
             let file = tempfile::tempfile_in(&dir).with_context(shown)?;
-            if path_of(&file.as_fd()).exists() {
+            if path_of(&file).exists() {
                 return Ok(Self { file, temporary: None });
             }
         }
@@ -41,7 +41,7 @@ impl Unnamed {
 
     /// A path that leads to the file as long as this lives.
     pub(crate) fn path(&self) -> PathBuf {
-        self.temporary.as_ref().map_or_else(|| path_of(&self.file.as_fd()), |path| path.to_path_buf())
+        self.temporary.as_ref().map_or_else(|| path_of(&self.file), |path| path.to_path_buf())
     }
 
     /// The file.

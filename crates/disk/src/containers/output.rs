@@ -4,7 +4,8 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::FileExt;
+
+use portable::FileExt;
 
 use super::watch::Watch;
 use super::zeros::ZEROS;

@@ -1,7 +1,8 @@
 //! Writes an image as it is: zeros become holes in a file, and are written to a stream. Called by `write`.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+
+use portable::FileExt;
 
 use super::Written;
 use super::output::{Output, Ready, Sink};

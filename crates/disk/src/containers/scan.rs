@@ -4,10 +4,8 @@
 //! everything is read.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
+use portable::FileExt;
 
 use super::watch::Watch;
 use super::zeros::is_zero;
@@ -89,12 +87,10 @@ impl<'a> Scan<'a> {
         if self.has_no_holes {
             return Ok(self.at);
         }
-        match rustix::fs::seek(self.image.file, SeekFrom::Data(self.at)) {
-            Ok(found) if found >= self.image.size_bytes => Ok(self.image.size_bytes),
-            Ok(found) => Ok(down(found, bytes(self.unit_bytes)).max(self.at)),
-            // No data behind this place.
-            Err(Errno::NXIO) => Ok(self.image.size_bytes),
-            Err(_) => {
+        match next_data(self.image.file, self.at) {
+            Some(Some(found)) if found < self.image.size_bytes => Ok(down(found, bytes(self.unit_bytes)).max(self.at)),
+            Some(_) => Ok(self.image.size_bytes),
+            None => {
                 self.has_no_holes = true;
                 Ok(self.at)
             }
@@ -109,6 +105,21 @@ impl<'a> Scan<'a> {
         self.waiting = 0..len;
         Ok(())
     }
+}
+
+/// Where the next data of a file lies, if any follows; nothing where the host knows no holes.
+#[cfg(unix)]
+fn next_data(file: &File, at: u64) -> Option<Option<u64>> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
+        Ok(found) => Some(Some(found)),
+        Err(rustix::io::Errno::NXIO) => Some(None),
+        Err(_) => None,
+    }
+}
+
+#[cfg(not(unix))]
+fn next_data(_file: &File, _at: u64) -> Option<Option<u64>> {
+    None
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 use std::io::BufRead;
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use portable::OsStrExt as _;
 use vfs::file_system::NodeKind;
 
 use super::description::{Content, Description};

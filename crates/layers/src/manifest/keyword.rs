@@ -5,10 +5,10 @@
 //! made (`inode`, `resdevice`), `tags`; and what only a comparison heeds: `ignore`, `nochange`.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use archive::device_number as joined_device;
+use portable::OsStrExt as _;
 use vfs::file_system::{NodeKind, Time};
 
 use super::ManifestOptions;

@@ -143,7 +143,7 @@ const NAME_BYTES_MAX: usize = 255;
 
 /// A path of a manifest below the root of the tree: names only, so that none can lead elsewhere than it says.
 fn plain_path(path: &[u8]) -> Result<PathBuf, Problem> {
-    use std::os::unix::ffi::OsStrExt as _;
+    use portable::OsStrExt as _;
     let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     let mut plain = PathBuf::new();
     for name in names {

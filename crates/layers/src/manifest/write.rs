@@ -7,9 +7,9 @@
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use portable::OsStrExt as _;
 use transfer::{Cause, FileId, Source, file_id};
 use vfs::file_system::{KnownNode, NodeKind};
 

@@ -13,10 +13,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use archive::{Member, MemberKind};
+use portable::OsStrExt as _;
 use transfer::{Observer, Tree};
 
 use super::changes::{LayerChange, Recorder};

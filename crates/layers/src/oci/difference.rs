@@ -17,13 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use archive::tar::{TarWriter, WriteOptions};
+use portable::FileExt as _;
+use portable::OsStrExt as _;
 use transfer::{Contents, Name, NewNode, Observer, Source, Stored, copy_data, plain_metadata};
 use vfs::file_system::{KnownNode, NodeKind, Time, Xattrs};
 
@@ -269,7 +268,7 @@ struct Copied(Arc<File>);
 
 impl Stored for Copied {
     fn open(&self) -> transfer::Result<Box<dyn Contents + Send + Sync>> {
-        Ok(Box::new(OwnedFd::from(self.0.try_clone()?)))
+        Ok(Box::new(transfer::HostContents::from(self.0.try_clone()?)))
     }
 }
 

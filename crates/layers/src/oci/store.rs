@@ -8,15 +8,12 @@
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use archive::{Input, ReadOptions};
-use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
-use transfer::{Contents, Observer, Tree};
+use transfer::{Contents, HostContents, Observer, Tree};
 use vfs::file_system::Time;
 
 use super::digest::Digest;
@@ -101,7 +98,7 @@ impl Store {
                 if !found.is_file() {
                     return Err(not_a_file(place));
                 }
-                let contents = OwnedFd::from(file.try_clone().map_err(Error::host(&path))?);
+                let contents = HostContents::from(file.try_clone().map_err(Error::host(&path))?);
                 return Ok(Some(Blob { contents: Arc::new(contents), file: Some(file), size: found.len(), place }));
             }
         };
@@ -110,7 +107,7 @@ impl Store {
             let Some(number) = tree.find(&path)? else { return Ok(None) };
             let node = tree.node(number);
             if let Some(target) = node.target.as_deref().filter(|_| node.attr.is_symlink()) {
-                use std::os::unix::ffi::OsStrExt as _;
+                use portable::OsStrExt as _;
                 path = path.parent().unwrap_or(Path::new("")).join(std::ffi::OsStr::from_bytes(target));
                 continue;
             }
@@ -244,8 +241,14 @@ fn not_a_file(place: String) -> Error {
 
 /// Opens a file without waiting for the other end of a pipe.
 fn open_file(path: &Path) -> io::Result<File> {
-    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
-    OpenOptions::new().read(true).custom_flags(flags).open(path)
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.custom_flags(i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default());
+    }
+    options.open(path)
 }
 
 /// Digests of documents that were read, so that none is read twice.

@@ -173,10 +173,13 @@ impl LayoutWriter {
 
 /// Gives a finished file its name, readable for all.
 fn publish(file: NamedTempFile, path: &Path) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let readable = fs::Permissions::from_mode(0o644);
-    let done = file.as_file().set_permissions(readable).and_then(|()| file.as_file().sync_all());
-    done.map_err(|cause| host(path, cause))?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let readable = fs::Permissions::from_mode(0o644);
+        file.as_file().set_permissions(readable).map_err(|cause| host(path, cause))?;
+    }
+    file.as_file().sync_all().map_err(|cause| host(path, cause))?;
     file.persist(path).map_err(|failed| host(path, failed.error))?;
     Ok(())
 }

@@ -28,19 +28,19 @@ pub fn open_store(place: &str) -> Result<Box<dyn Store>, Error> {
     elsewhere(place).map_err(|error| Error::Store { object: PathBuf::from(place), error })
 }
 
-#[cfg(not(feature = "web"))]
+#[cfg(not(all(feature = "web", unix)))]
 fn elsewhere(_place: &str) -> Result<Box<dyn Store>, btrfs_backup::SideError> {
-    Err("this program was built without the feature `web`".into())
+    Err("this program was built without the feature `web`, which needs Unix".into())
 }
 
-#[cfg(feature = "web")]
+#[cfg(all(feature = "web", unix))]
 fn elsewhere(place: &str) -> Result<Box<dyn Store>, btrfs_backup::SideError> {
     let locator = blockdev::Locator::parse(place)?;
     Ok(Box::new(remote::Remote(::web::client::Objects::open(&locator)?)))
 }
 
 /// Objects in S3 and on web servers.
-#[cfg(feature = "web")]
+#[cfg(all(feature = "web", unix))]
 mod remote {
     use btrfs_backup::{Condition, Object, Put, Store, StoreResult};
     use web::client;

@@ -1,13 +1,13 @@
 //! Stands in for `host` on systems other than Linux, where no directory of the host can be opened.
 
 use std::convert::Infallible;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use vfs::Metadata;
 use vfs::file_system::{KnownNode, Xattrs};
 
 use super::{Found, Name, Source};
+use crate::contents::HostContents;
 use crate::error::{Cause, Error, Result};
 
 /// A directory of the host, of which there is none here.
@@ -26,7 +26,7 @@ impl HostSource {
 
 impl Source for HostSource {
     type Dir = Infallible;
-    type Contents = OwnedFd;
+    type Contents = HostContents;
 
     fn top(&self, _: &Path) -> Result<KnownNode> {
         match self.0 {}
@@ -44,11 +44,11 @@ impl Source for HostSource {
         match self.0 {}
     }
 
-    fn look(&self, _: &Infallible, _: &[Name]) -> Vec<Result<Found<OwnedFd>>> {
+    fn look(&self, _: &Infallible, _: &[Name]) -> Vec<Result<Found<HostContents>>> {
         match self.0 {}
     }
 
-    fn complete(&self, _: &mut Found<OwnedFd>) -> Result<()> {
+    fn complete(&self, _: &mut Found<HostContents>) -> Result<()> {
         match self.0 {}
     }
 

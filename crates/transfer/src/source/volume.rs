@@ -1,9 +1,9 @@
 //! Implements a source over a directory of a volume. `get` and `cp` of the program copy from it, and the rescue.
 
 use std::cell::OnceCell;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use portable::OsStrExt as _;
 use vfs::file_system::{KnownNode, Xattrs};
 use vfs::{File, Metadata, Volume};
 

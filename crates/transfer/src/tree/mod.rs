@@ -24,10 +24,10 @@ mod source;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use portable::OsStrExt as _;
 use vfs::Metadata;
 use vfs::file_system::{Home, NodeFlags, NodeKind, Time, Xattrs};
 

@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
+
+use portable::{OsStrExt as _, OsStringExt as _};
 
 use super::{LINKS_FOLLOWED_MAX, NodeNumber, Tree, implied, is_root, refused};
 use crate::error::Result;

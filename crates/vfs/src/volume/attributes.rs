@@ -1,10 +1,11 @@
 //! Reads and changes metadata and extended attributes by path: methods of `Volume`. The commands and `transfer` use it.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
-use super::{Metadata, Volume};
+use portable::OsStringExt as _;
+
+use super::{Metadata, Volume, bytes_of};
 use crate::error::Result;
 use crate::file_system::{Errno, Follow, NodeFlags, SetAttr, SetTime, Time, XattrMode};
 
@@ -46,7 +47,8 @@ impl Volume {
     }
 
     fn attr_at(&self, path: &Path, follow: Follow) -> Result<Metadata> {
-        self.fs.attr_at(path.as_os_str().as_bytes(), follow).map_err(|error| error.during("metadata").at(path))
+        let found = bytes_of(path).and_then(|bytes| self.fs.attr_at(&bytes, follow));
+        found.map_err(|error| error.during("metadata").at(path))
     }
 
     /// The flags of the node named `path`, in the notation of its format; `none` if there are none.

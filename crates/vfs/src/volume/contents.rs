@@ -1,9 +1,10 @@
 //! Reads, writes and copies whole files at once, and handles free space and defragmentation: methods of `Volume`. The
 //! commands and `transfer` use it.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use super::{FileOptions, Volume};
+use super::{FileOptions, Volume, bytes_of};
 use crate::error::{Blame, Error, Result};
 use crate::file_system::{Errno, Follow, KnownNode, Layout, Size, Trim};
 use crate::number::{to_u64, to_usize};
@@ -79,16 +80,16 @@ impl Volume {
     /// # Errors
     /// As [`Volume::symlink_metadata`].
     pub fn read_node(&self, path: impl AsRef<Path>, data_bytes_max: usize) -> Result<KnownNode> {
-        use std::os::unix::ffi::OsStrExt as _;
         let path = path.as_ref();
-        let known = self.fs.known_at(path.as_os_str().as_bytes(), Follow::AllButLast, data_bytes_max);
+        let known = bytes_of(path).and_then(|bytes| self.fs.known_at(&bytes, Follow::AllButLast, data_bytes_max));
         known.map_err(|error| error.during("read_node").at(path))
     }
 
     /// [`Volume::read_node`] for several paths; the results are in their order.
     pub fn read_nodes(&self, paths: &[PathBuf], data_bytes_max: usize) -> Vec<Result<KnownNode>> {
-        use std::os::unix::ffi::OsStrExt as _;
-        let bytes: Vec<&[u8]> = paths.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        // A path that is not exact names no node, as the name of no bytes does.
+        let exact: Vec<Cow<'_, [u8]>> = paths.iter().map(|path| bytes_of(path).unwrap_or_default()).collect();
+        let bytes: Vec<&[u8]> = exact.iter().map(|path| &**path).collect();
         let known = self.fs.known_many(&bytes, Follow::AllButLast, data_bytes_max);
         known
             .into_iter()

@@ -23,8 +23,11 @@ mod read_dir;
 mod remove_all;
 mod subvolumes;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
+
+use portable::{OsStrExt as _, is_exact, is_separator, volume_path, with_slashes};
 
 use crate::error::{Error, Result};
 use crate::file_system::{Attr, Caller, Errno, FileSystem, Follow, VolumeStatus};
@@ -108,16 +111,18 @@ impl Volume {
 
     /// The node that a path leads to; the reference to it is given back when the answer is dropped.
     fn find(&self, path: &Path, follow: Follow) -> Result<Held<'_>> {
-        use std::os::unix::ffi::OsStrExt as _;
-        let entry = self.fs.resolve(path.as_os_str().as_bytes(), follow);
+        let entry = bytes_of(path).and_then(|bytes| self.fs.resolve(&bytes, follow));
         Ok(Held::new(&*self.fs, entry.map_err(|error| error.during("lookup").at(path))?))
     }
 
     /// The directory that a path is in, and the name in it.
     fn find_parent<'p>(&self, path: &'p Path) -> Result<(Parent<'_>, &'p [u8])> {
-        use std::os::unix::ffi::OsStrExt as _;
-        let (dir, name) = split(path.as_os_str().as_bytes()).map_err(|error| error.during("lookup").at(path))?;
-        let parent = self.find_dir(dir).map_err(|error| error.during("lookup").at(path))?;
+        let about = |error: Error| error.during("lookup").at(path);
+        if !is_exact(path.as_os_str()) {
+            return Err(about(Errno::EILSEQ.into()));
+        }
+        let (dir, name) = split(path.as_os_str().as_bytes()).map_err(about)?;
+        let parent = self.find_dir(&with_slashes(dir)).map_err(about)?;
         Ok((parent, name))
     }
 
@@ -137,13 +142,21 @@ fn gone(error: Error) -> Error {
     if error.errno() == Errno::ESTALE { Errno::ENOENT.into() } else { error }
 }
 
+/// The bytes of a path in a volume.
+///
+/// # Errors
+/// `EILSEQ` on Windows for a name that is not text: the volume's has other bytes.
+fn bytes_of(path: &Path) -> Result<Cow<'_, [u8]>> {
+    volume_path(path).ok_or_else(|| Errno::EILSEQ.into())
+}
+
 /// The directory part of a path, with its last slash, and the name at its end.
 ///
 /// # Errors
 /// `ENOENT` for an empty path, `EINVAL` for one that ends in no name (`/`, `a/..`).
 fn split(path: &[u8]) -> Result<(&[u8], &[u8])> {
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-    let start = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    let end = path.iter().rposition(|byte| !is_separator(*byte)).map_or(0, |last| last + 1);
+    let start = path[..end].iter().rposition(|byte| is_separator(*byte)).map_or(0, |at| at + 1);
     let (dir, name) = (&path[..start], &path[start..end]);
     if name.is_empty() || name == b"." || name == b".." {
         return Err(if path.is_empty() { Errno::ENOENT } else { Errno::EINVAL }.into());

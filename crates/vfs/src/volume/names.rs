@@ -1,10 +1,11 @@
 //! Makes, removes and changes names by path: methods of `Volume`. The commands (`mkdir`, `ln`) and `transfer` use it.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use super::{Metadata, ReadDir, Volume, gone};
+use portable::{OsStrExt as _, OsStringExt as _};
+
+use super::{Metadata, ReadDir, Volume, bytes_of, gone};
 use crate::error::{Error, Result};
 use crate::file_system::{Errno, Follow, NewNode, NodeKind, RenameFlags, WholeNode};
 
@@ -57,9 +58,10 @@ impl Volume {
     /// # Errors
     /// `ENAMETOOLONG` for a target that does not fit, and as [`Volume::create_dir`].
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let target = target.as_ref().as_os_str().as_bytes();
+        let link = link.as_ref();
+        let target = &*bytes_of(target.as_ref()).map_err(|error| error.during("symlink").at(link))?;
         let new = NewNode { kind: NodeKind::Symlink, permissions: SYMLINK_PERMISSIONS, target, ..NewNode::default() };
-        self.create(link.as_ref(), &new)
+        self.create(link, &new)
     }
 
     /// Makes an empty file or a special file. `rdev` is the device number of a device node, as `stat` encodes it in
@@ -102,7 +104,8 @@ impl Volume {
         nodes: &[(&[u8], WholeNode<'_>)],
     ) -> Result<Vec<Result<Metadata>>> {
         let dir = dir.as_ref();
-        let parent = self.find_dir(dir.as_os_str().as_bytes()).map_err(|error| error.during("create_nodes").at(dir))?;
+        let parent = bytes_of(dir).and_then(|bytes| self.find_dir(&bytes));
+        let parent = parent.map_err(|error| error.during("create_nodes").at(dir))?;
         let made = self.fs.create_many(parent.node(), nodes).into_iter().zip(nodes);
         let named = made.map(|(made, (name, _))| {
             made.map_err(|error| gone(error).during("create_nodes").at(dir.join(OsStr::from_bytes(name))))

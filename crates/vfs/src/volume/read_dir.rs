@@ -2,8 +2,9 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::vec;
+
+use portable::{OsStrExt as _, OsStringExt as _};
 
 use super::Volume;
 use super::node_ref::Held;

@@ -3,8 +3,9 @@
 //! Other programs may rename and replace nodes below it meanwhile. So every directory is held as the node that was
 //! found, and names are removed from that node: a symbolic link in place of a directory leads nowhere.
 
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+
+use portable::OsStrExt as _;
 
 use super::node_ref::Held;
 use super::{ReadDir, Volume, gone};

@@ -2,12 +2,13 @@
 //!
 //! `system` makes Debian systems of a few packages by `debootstrap`. `uses` installs the wheel, the static program and
 //! the Debian packages on them, each followed by the same work: list, read, write, take a snapshot and check, on an
-//! image that `mkfs.btrfs` made. `unit` boots a system with systemd and starts the unit that mounts an image. A
-//! time limit is part of each: from nothing to the first listing.
+//! image that `mkfs.btrfs` made. `unit` boots a system with systemd and starts the unit that mounts an image.
+//! `emulated` uses what was built for ARM. A time limit is part of the others: from nothing to the first listing.
 //!
 //! Needs root, debootstrap, mkfs.btrfs and a network; `unit` also systemd-nspawn and /dev/fuse. Without these a part
 //! says SKIPPED. Fails with the first command that fails. Called by `main`.
 
+mod emulated;
 mod system;
 mod unit;
 mod uses;
@@ -27,6 +28,9 @@ pub(crate) struct Options {
     /// Directory with the wheel
     #[arg(long, default_value = "bindings/python/dist")]
     wheels: PathBuf,
+    /// Directory with the wheel for ARM
+    #[arg(long, default_value = "target/wheel-arm")]
+    arm_wheels: PathBuf,
     /// The static program; `cargo xtask static` builds it
     #[arg(long)]
     program: Option<PathBuf>,
@@ -48,6 +52,7 @@ pub(crate) enum Part {
     Static,
     Deb,
     Unit,
+    Arm,
 }
 
 /// Installs and uses each package.
@@ -74,6 +79,9 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<()> {
     }
     if wants(Part::Unit) {
         unit::start(root, &dir, &options.suite, &options.packages)?;
+    }
+    if wants(Part::Arm) {
+        emulated::start(&dir, &options.suite, &options.arm_wheels)?;
     }
     Ok(())
 }

@@ -34,10 +34,38 @@ impl System {
             run("chroot", &[text(&begun)?, "apt-get", "update", "-qq"])?;
             fs::rename(&begun, &base)?;
         }
+        Self::copied(dir, &base, name)
+    }
+
+    fn copied(dir: &Path, base: &Path, name: &str) -> Result<Self> {
         let root = dir.join(name);
         empty_dir(&root)?;
-        run("cp", &["-a", "--reflink=auto", &format!("{}/.", text(&base)?), text(&root)?])?;
+        run("cp", &["-a", "--reflink=auto", &format!("{}/.", text(base)?), text(&root)?])?;
         Ok(Self { root })
+    }
+
+    /// Debian for another processor, of which nothing has been run: its packages are unpacked.
+    ///
+    /// # Errors
+    /// Those of debootstrap, which needs the archive of Debian.
+    pub(super) fn unpacked(dir: &Path, suite: &str, architecture: &str, packages: &[&str]) -> Result<Self> {
+        let base = dir.join(format!("base-{suite}-{architecture}"));
+        if !base.exists() {
+            let begun = dir.join(format!("begun-{suite}-{architecture}"));
+            empty_dir(&begun)?;
+            let (include, which) = (format!("--include={}", packages.join(",")), format!("--arch={architecture}"));
+            run("debootstrap", &["--foreign", "--variant=minbase", &which, &include, suite, text(&begun)?])?;
+            for entry in fs::read_dir(begun.join("var/cache/apt/archives"))? {
+                let package = entry?.path();
+                if package.extension().is_some_and(|kind| kind == "deb") {
+                    // A directory of a package must not replace a link such as /lib.
+                    let script = "dpkg-deb --fsys-tarfile \"$0\" | tar -C \"$1\" --keep-directory-symlink -xf -";
+                    run("sh", &["-c", script, text(&package)?, text(&begun)?])?;
+                }
+            }
+            fs::rename(&begun, &base)?;
+        }
+        Self::copied(dir, &base, architecture)
     }
 
     /// An empty directory.

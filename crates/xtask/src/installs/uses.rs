@@ -13,7 +13,7 @@ use crate::system::text;
 const FIRST_LISTING: Duration = Duration::from_secs(30);
 
 /// Ten lines of Python on an image of `mkfs.btrfs`: list, read, write, snapshot, check.
-const TEN_LINES: &str = "\
+pub(super) const TEN_LINES: &str = "\
 import spinney
 with spinney.open('/site.img', writable=True) as volume:
     assert [path.name for path in volume.root.iterdir()] == ['docs']

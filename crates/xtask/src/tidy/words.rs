@@ -17,6 +17,7 @@ const NEUTRAL_CRATES: &[&str] = &[
     "fuse",
     "host",
     "layers",
+    "portable",
     "remote",
     "transfer",
     "vfs",

@@ -4,12 +4,13 @@ use std::any::type_name;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::size_of;
 use std::ptr::{null, null_mut, without_provenance_mut};
+use std::time::{Duration, Instant};
 
 use spinney_capi::*;
 
 use super::hostile;
 use super::input::{Exact, Random};
-use super::{Shared, VOLUME_BYTES, message, text};
+use super::{AROUND, Shared, Sum, VOLUME_BYTES, message, text};
 
 /// Most handles that are open at a time.
 const HANDLES_MAX: usize = 48;
@@ -43,17 +44,23 @@ impl<'a> Caller<'a> {
 
     pub(super) fn run(&mut self, sequences: u64) {
         for number in 0..sequences {
+            let begun = Instant::now();
             self.begin();
             if self.random.one_in(2) {
                 // Else a volume whose root was made read-only would stay so.
                 unsafe { spinney_subvolume_set_flags(self.volume, c"/".as_ptr(), 0) };
             }
             let calls = 2 + self.random.below(26);
+            let mut around = begun.elapsed();
             for _ in 0..calls {
+                let begun = Instant::now();
                 let (name, code) = self.call();
-                self.judge(name, code, number);
+                self.judge(name, code, number, begun.elapsed());
             }
+            let begun = Instant::now();
             self.close_oldest();
+            around += begun.elapsed();
+            self.shared.tally.lock().unwrap().entry(AROUND).or_default().time += around;
         }
     }
 
@@ -77,7 +84,7 @@ impl<'a> Caller<'a> {
                 let mut options: SpinneyOpenOptions = unsafe { std::mem::zeroed() };
                 (options.struct_size, options.flags) = (size_of::<SpinneyOpenOptions>(), flags);
                 let code = unsafe { spinney_open_devices(&raw const device, 1, &raw const options, &raw mut volume) };
-                self.judge("open_hostile", code.into(), 0);
+                self.judge("open_hostile", code.into(), 0, Duration::ZERO);
                 self.begin_with(volume);
                 device
             }
@@ -99,11 +106,11 @@ impl<'a> Caller<'a> {
     }
 
     /// Fails for a result that no call may have.
-    fn judge(&self, name: &'static str, code: i64, number: u64) {
+    fn judge(&self, name: &'static str, code: i64, number: u64, time: Duration) {
         {
             let tally = &mut *self.shared.tally.lock().unwrap();
-            let (made, good) = tally.entry(name).or_default();
-            (*made, *good) = (*made + 1, *good + u64::from(code >= 0));
+            let sum = tally.entry(name).or_default();
+            *sum = Sum { made: sum.made + 1, good: sum.good + u64::from(code >= 0), time: sum.time + time };
         }
         let place = format_args!("{name}, sequence {number} of seed {}", self.shared.seed).to_string();
         assert!(code >= -4095, "{place}: {code}");

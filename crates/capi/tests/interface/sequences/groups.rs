@@ -10,7 +10,7 @@ use spinney_capi::*;
 
 use super::caller::Caller;
 use super::hostile;
-use super::input::{Exact, give, lie, sometimes_cancel, take};
+use super::input::{Exact, Stream, give, lie, sometimes_cancel, take};
 
 /// The name of a call, and its result.
 type Called = (&'static str, i64);
@@ -208,19 +208,22 @@ impl Caller<'_> {
             one = if sends { c"t" } else { c"/" }.as_ptr();
         }
         let watch: SpinneyProgressFn = if self.random.one_in(4) { Some(sometimes_cancel) } else { None };
-        let mut stream = Vec::new();
-        let context: *mut c_void = (&raw mut stream).cast();
+        let mut stream = Stream::default();
         if !sends {
-            stream.clone_from(&self.shared.stream.lock().unwrap());
-            if self.random.one_in(3) && !stream.is_empty() {
-                let at = self.random.below(stream.len());
-                stream[at] ^= 1 << self.random.below(8);
+            stream.bytes.clone_from(&self.shared.stream.lock().unwrap());
+            if self.random.one_in(3) && !stream.bytes.is_empty() {
+                let at = self.random.below(stream.bytes.len());
+                stream.bytes[at] ^= 1 << self.random.below(8);
             }
         }
-        let mut file = tempfile::tempfile_in(&self.shared.around.dir).unwrap();
-        file.write_all(&stream).unwrap();
-        file.rewind().unwrap();
-        let descriptor = if self.random.one_in(4) { -1 } else { file.as_raw_fd() };
+        let file = (to_descriptor && !self.random.one_in(4)).then(|| {
+            let mut file = tempfile::tempfile_in(&self.shared.around.dir).unwrap();
+            file.write_all(&stream.bytes).unwrap();
+            file.rewind().unwrap();
+            file
+        });
+        let descriptor = file.as_ref().map_or(-1, |file| file.as_raw_fd());
+        let context: *mut c_void = (&raw mut stream).cast();
         let mut options: SpinneySendOptions = unsafe { zeroed() };
         options.parent = if self.random.one_in(2) { two } else { null() };
         (options.version, options.flags) = (self.random.small(4), self.random.small(5) & 3);
@@ -235,7 +238,7 @@ impl Caller<'_> {
                 (true, false) => {
                     let code = spinney_send_to(volume, one, options, Some(take), watch, context);
                     if code == 0 {
-                        *self.shared.stream.lock().unwrap() = stream;
+                        *self.shared.stream.lock().unwrap() = stream.bytes;
                     }
                     called("send_to", code)
                 }

@@ -70,22 +70,31 @@ impl Exact {
     }
 }
 
-/// Takes a stream into the `Vec` that the context leads to.
+/// A stream that is sent or received.
+#[derive(Default)]
+pub(super) struct Stream {
+    pub(super) bytes: Vec<u8>,
+    /// How many were received.
+    at: usize,
+}
+
+/// Takes a stream into the one that the context leads to.
 pub(super) unsafe extern "C" fn take(context: *mut c_void, buffer: *const c_void, length: usize) -> i64 {
-    let stream = unsafe { &mut *context.cast::<Vec<u8>>() };
-    if stream.len() > STREAM_BYTES_MAX {
+    let stream = unsafe { &mut *context.cast::<Stream>() };
+    if stream.bytes.len() > STREAM_BYTES_MAX {
         return -28;
     }
-    stream.extend_from_slice(unsafe { std::slice::from_raw_parts(buffer.cast(), length) });
+    stream.bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(buffer.cast(), length) });
     i64::try_from(length).unwrap()
 }
 
-/// Gives the bytes of the `Vec` that the context leads to.
+/// Gives the bytes of the stream that the context leads to.
 pub(super) unsafe extern "C" fn give(context: *mut c_void, buffer: *mut c_void, length: usize) -> i64 {
-    let stream = unsafe { &mut *context.cast::<Vec<u8>>() };
-    let count = stream.len().min(length);
-    unsafe { std::ptr::copy_nonoverlapping(stream.as_ptr(), buffer.cast(), count) };
-    stream.drain(..count);
+    let stream = unsafe { &mut *context.cast::<Stream>() };
+    let rest = &stream.bytes[stream.at..];
+    let count = rest.len().min(length);
+    unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), buffer.cast(), count) };
+    stream.at += count;
     i64::try_from(count).unwrap()
 }
 

@@ -17,6 +17,7 @@ use super::{Match, Outcome, Place};
 use crate::commands::failure::Failure;
 use crate::commands::failures::Failures;
 use crate::commands::files::{Files, FilesArgs};
+use crate::commands::kernel;
 
 pub(super) struct Mounted {
     files: Files,
@@ -126,7 +127,7 @@ impl Place for Mounted {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let open = |flags: OFlags| OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
         // Without changing the access time, which only the owner may request.
-        let opened = open(flags | OFlags::NOATIME).or_else(|_| open(flags));
+        let opened = open(flags | kernel::NO_ATIME).or_else(|_| open(flags));
         match opened {
             Ok(file) if file.metadata().is_ok_and(|found| found.is_file()) => {
                 // Data in the kernel's cache has no extents yet.
@@ -148,7 +149,7 @@ impl Place for Mounted {
                 (Some(run), _) => return Ok(Some(run.start.max(offset)..run.end)),
                 (None, None) => return Ok(None),
                 (None, Some(from)) => {
-                    let more = spinney::fuse::data_runs(file.file.as_fd(), from.max(offset));
+                    let more = kernel::data_runs(file.file.as_fd(), from.max(offset));
                     (known.runs, known.rest) = more.map_err(|error| refusal(&file.path, error))?;
                 }
             }
@@ -175,7 +176,7 @@ impl Place for Mounted {
             return Ok(Outcome::Refused);
         }
         let (from, to) = ((source.file.as_fd(), found.source_offset), (target.file.as_fd(), found.offset));
-        match spinney::fuse::share_same(from, to, found.len) {
+        match kernel::share_same(from, to, found.len) {
             Ok(true) => Ok(Outcome::Shared),
             Ok(false) => Ok(Outcome::Nothing),
             Err(error) if is(&error, Errno::NOSPC) || is(&error, Errno::IO) || is(&error, Errno::ROFS) => {

@@ -12,11 +12,11 @@ mod filling;
 mod flags;
 
 use std::collections::HashSet;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
+use portable::OsStrExt as _;
 use vfs::file_system::{KnownNode, WholeNode, Xattrs};
 use vfs::{Errno, Metadata, Times, Volume};
 
