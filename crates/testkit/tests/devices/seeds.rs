@@ -108,35 +108,19 @@ fn no_superblock_leads_to_a_sprout_that_is_not_finished() {
     assert!(alone.read("file").unwrap() == noise(1, MIB) && alone.read("more").unwrap() == noise(2, MIB));
 }
 
-/// fstests 162: the sprout is a seed of another one.
+/// fstests 162: a sprout becomes a seed, but no sprout of it is made yet.
 #[test]
-fn a_sprout_is_the_seed_of_another_one() {
+fn a_sprout_of_a_sprout_is_refused_and_changes_nothing() {
     let [first, second, third] = ["first", "second", "third"].map(|name| Probe::new(name, 200 * MIB));
     make_seed(&first, |volume| volume.write("one", noise(1, MIB)).unwrap());
     let volume = sprout(&[&first], &second);
     volume.write("two", noise(2, MIB)).unwrap();
     volume.close().unwrap();
     mark_seed(&[&second, &first]);
-    let volume = sprout(&[&second, &first], &third);
-    volume.write("three", noise(3, MIB)).unwrap();
-    volume.remove_file("one").unwrap();
-    volume.close().unwrap();
-    let before = [&first, &second].map(|seed| all_bytes(seed));
-    let volume = open(&[&third, &second, &first]);
-    assert!(volume.read("two").unwrap() == noise(2, MIB) && volume.read("three").unwrap() == noise(3, MIB));
-    assert!(volume.read("one").is_err());
-    volume.close().unwrap();
-    check(&[&third, &second, &first]);
-    // Each leaves by itself.
-    let volume = open(&[&third, &second, &first]);
-    for id in [1, 2] {
-        volume.remove_device(id, &mut |_| ControlFlow::Continue(())).unwrap();
-    }
-    volume.close().unwrap();
-    check(&[&third]);
-    let volume = open(&[&third]);
-    assert!(volume.read("two").unwrap() == noise(2, MIB) && volume.read("three").unwrap() == noise(3, MIB));
-    assert!(before == [&first, &second].map(|seed| all_bytes(seed)), "a seed was changed");
+    let refused = Volume::options().sprout(devices(&[&second, &first]), Arc::<Probe>::clone(&third));
+    let refused = refused.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("of one file system"), "{refused}");
+    assert_eq!(third.written.load(Ordering::Relaxed), 0);
 }
 
 /// fstests 163, 218, 238 and 323: the device of a sprout is replaced; its counters are its own; its trim leaves the

@@ -134,7 +134,7 @@ const LIES: &[Lie] = &[
     Lie {
         name: "its sectors are larger",
         tell: |pair| pair.change_second(|fields| fields.sectorsize = 16384.into()),
-        taken: Taken::Refused("sector"),
+        taken: Taken::Refused("no superblock: corrupt node size"),
     },
     Lie {
         name: "its tree blocks are larger",

@@ -17,7 +17,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use spinney::blockdev::backends::{FileDevice, FileOptions};
 use spinney::blockdev::{self, Access, Locator};
 use spinney::btrfs::pool::supers::{marked_target, read_one};
@@ -187,7 +187,33 @@ struct Replace {
     #[command(subcommand)]
     order: Option<Order>,
     #[command(flatten)]
-    start: Option<Replacement>,
+    start: WithoutOrder,
+}
+
+/// The words of a replacement, if they are there: clap's own `Option` does not see them behind another flattened field.
+#[derive(Debug)]
+struct WithoutOrder(Option<Replacement>);
+
+impl FromArgMatches for WithoutOrder {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_there = matches.contains_id("old");
+        is_there.then(|| Replacement::from_arg_matches(matches)).transpose().map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for WithoutOrder {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        Replacement::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Replacement::augment_args_for_update(command)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -320,7 +346,7 @@ impl Remove {
 
 impl Replace {
     fn run(&self, out: &mut Output) -> Result<()> {
-        match (&self.order, &self.start) {
+        match (&self.order, &self.start.0) {
             (Some(Order::Start(start)), _) | (None, Some(start)) => start.run(out),
             (Some(Order::Status(command)), _) => command.status(out),
             (Some(Order::Cancel(command)), _) => command.cancel(out),
