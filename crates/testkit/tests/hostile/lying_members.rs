@@ -138,7 +138,7 @@ const LIES: &[Lie] = &[
     },
     Lie {
         name: "its tree blocks are larger",
-        tell: |pair| pair.change_second(|fields| (fields.nodesize, fields.leafsize) = (16384.into(), 16384.into())),
+        tell: |pair| pair.change_second(|fields| (fields.nodesize, fields.leafsize) = (8192.into(), 8192.into())),
         taken: Taken::Refused("node size"),
     },
     Lie {
@@ -220,7 +220,7 @@ const LIES: &[Lie] = &[
     Lie {
         name: "two extents of a device overlap",
         tell: |pair| change_extent(pair, |extent| extent.length = (64 << 20).into()),
-        taken: Taken::Refused("place of the device extent"),
+        taken: Taken::Refused("start of a device extent"),
     },
     Lie {
         name: "an extent of a device belongs to another chunk",
