@@ -181,6 +181,7 @@ beside_the_others() {
   step log-replay trials log-replay --count 4
   # The other layouts take minutes (cargo trials several-devices).
   step several-devices trials several-devices --only raid10
+  step ping-pong trials several-devices --rounds 4 --seed $(($(date +%s) / 86400))
   step mkfs-cases trials mkfs-cases
   echo "$passed $failed$failures" > target/beside.counts
 }
@@ -248,7 +249,7 @@ step sbom xtask sbom
 # The images are others each day.
 step damaged trials damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs f2fs-guest power-cut log-replay"
-with_kernel="$with_kernel verity disk-boot several-devices mkfs-cases mount-checks guide"
+with_kernel="$with_kernel verity disk-boot several-devices ping-pong mkfs-cases mount-checks guide"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore trials crash-explore --ci --judge-every 0

@@ -151,6 +151,15 @@ pub trait Device: Send + Sync + Debug {
         Ok(None)
     }
 
+    /// Refuses a device whose file became shorter since it was opened: someone truncated it, and writes would fill the
+    /// rest with holes. `Ok` if that is not known.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for a flush.
+    fn check_length(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether requests go through rings of the kernel (io_uring), for which a process that limits its system calls
     /// has to allow `io_uring_enter`.
     fn uses_rings(&self) -> bool {
@@ -216,6 +225,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn host_metadata(&self) -> Result<Option<Metadata>> {
         (**self).host_metadata()
+    }
+    fn check_length(&self) -> Result<()> {
+        (**self).check_length()
     }
     fn uses_rings(&self) -> bool {
         (**self).uses_rings()

@@ -180,6 +180,10 @@ impl Device for RecordedDevice {
         self.inner.host_metadata()
     }
 
+    fn check_length(&self) -> Result<()> {
+        self.inner.check_length()
+    }
+
     fn uses_rings(&self) -> bool {
         self.inner.uses_rings()
     }

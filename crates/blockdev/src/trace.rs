@@ -230,6 +230,10 @@ impl<D: Device> Device for TracingDevice<D> {
         self.inner.host_metadata()
     }
 
+    fn check_length(&self) -> Result<()> {
+        self.inner.check_length()
+    }
+
     fn uses_rings(&self) -> bool {
         self.inner.uses_rings()
     }

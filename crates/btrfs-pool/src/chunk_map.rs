@@ -21,6 +21,13 @@ use crate::locks::{Rank, RwLock};
 /// `exclude_super_stripes`).
 const FIRST_LOGICAL: u64 = 64 << 10;
 
+/// The use of a chunk, as its owner counts it.
+pub trait Occupancy: std::fmt::Debug + Send + Sync {
+    /// Has nothing more allocated in the chunk, if nothing is in it; false otherwise. It takes no lock: a thread that
+    /// writes to devices may hold any.
+    fn close_if_empty(&self) -> bool;
+}
+
 /// All chunks of a pool.
 #[derive(Debug)]
 pub struct ChunkMap(RwLock<Chunks>);
@@ -30,6 +37,8 @@ struct Chunks {
     by_start: BTreeMap<Logical, Arc<Chunk>>,
     /// Used ranges of devices: (device, first byte) to (end, start of the chunk).
     by_device: BTreeMap<(DevId, u64), (u64, Logical)>,
+    /// The use of chunks by their starts, as far as it is counted.
+    occupancy: BTreeMap<Logical, Arc<dyn Occupancy>>,
 }
 
 impl ChunkMap {
@@ -88,9 +97,22 @@ impl ChunkMap {
         Ok(())
     }
 
+    /// Has the chunk that begins at `start` counted.
+    pub fn set_occupancy(&self, start: Logical, occupancy: Arc<dyn Occupancy>) {
+        self.0.write().occupancy.insert(start, occupancy);
+    }
+
+    /// Has nothing more allocated in the chunk that begins at `start`, if nothing is in it; false otherwise, and for a
+    /// chunk that is not counted.
+    pub(super) fn close_if_empty(&self, start: Logical) -> bool {
+        let occupancy = self.0.read().occupancy.get(&start).map(Arc::clone);
+        occupancy.is_some_and(|occupancy| occupancy.close_if_empty())
+    }
+
     /// Removes the empty chunk that begins at `start`.
     pub fn remove(&self, start: Logical) {
         let mut chunks = self.0.write();
+        chunks.occupancy.remove(&start);
         let Some(chunk) = chunks.by_start.remove(&start) else { return };
         for stripe in chunk.stripes() {
             chunks.by_device.remove(&(stripe.device, stripe.offset));

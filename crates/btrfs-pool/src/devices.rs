@@ -77,12 +77,12 @@ impl PoolDevice {
     /// True for a missing device, and for one that failed.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        self.is_missing.load(Ordering::Acquire)
+        self.is_missing.load(Ordering::SeqCst)
     }
 
     /// Has it count as missing from now on: a write to it failed, so its contents are out of date.
     pub(super) fn fail(&self) {
-        self.is_missing.store(true, Ordering::Release);
+        self.is_missing.store(true, Ordering::SeqCst);
         // It may be opened again, to be brought up to date.
         self.device.let_go();
     }

@@ -112,6 +112,22 @@ pub enum MemberError {
         /// Name of another.
         other: String,
     },
+    /// Two devices describe different file systems.
+    ///
+    /// To do: leave this device out; `spinney info` of each shows its superblock.
+    #[error("{device} has {what} {found}, but {other} has {expected}: they do not describe the same file system")]
+    Unlike {
+        /// Name of the device.
+        device: String,
+        /// The property that differs.
+        what: &'static str,
+        /// Its value there.
+        found: String,
+        /// Name of the device with the newest superblock.
+        other: String,
+        /// Its value on that device.
+        expected: String,
+    },
     /// A device missed the last commits.
     ///
     /// To do: leave this device out; `spinney info` of each says its generation.
@@ -157,6 +173,36 @@ pub enum MemberError {
         other: String,
         /// The last commit of the device.
         generation: Generation,
+    },
+    /// A device has fewer bytes than the file system uses of it: its file was truncated.
+    ///
+    /// To do: leave this device out, and open the others with `--degraded`, or `-o degraded` of a mount; then replace
+    /// it.
+    #[error(
+        "{device} (device {id}) has {found} bytes, and the file system uses {expected} of it: it was cut short; leave \
+         it out (`--degraded`, or `-o degraded` of a mount, works without it)"
+    )]
+    CutShort {
+        /// Name of the device.
+        device: String,
+        /// Its id.
+        id: DevId,
+        /// Bytes that it has.
+        found: u64,
+        /// Bytes of it that the file system uses.
+        expected: u64,
+    },
+    /// A new device has fewer bytes than it needs.
+    ///
+    /// To do: take a larger device; a file grows with `--size`.
+    #[error("{device} is too small: it has {found} bytes, and at least {least} are needed")]
+    TooSmall {
+        /// Name of the device.
+        device: String,
+        /// Bytes that it has.
+        found: u64,
+        /// Bytes that it needs.
+        least: u64,
     },
     /// Devices are missing that a chunk cannot do without.
     ///

@@ -41,7 +41,7 @@ pub mod workers;
 mod write;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use blockdev::Device;
 use btrfs_disk::convert::{to_u64, usize_from};
@@ -55,7 +55,7 @@ use locks::{Rank, RwLock};
 use twin::Twin;
 
 pub use chunk::{Chunk, Stripe};
-pub use chunk_map::ChunkMap;
+pub use chunk_map::{ChunkMap, Occupancy};
 pub use devices::{DeviceCounts, Devices, PoolDevice};
 pub use error::{BadCopy, Cause, Error, MemberError, Result};
 pub use members::{Member, Members, Mode, open_list};
@@ -120,6 +120,8 @@ pub struct Pool {
     /// Devices that failed since the pool was opened.
     losses: AtomicU64,
     leaves_parity: bool,
+    /// No superblock is written.
+    withholds_superblocks: AtomicBool,
 }
 
 /// Sizes and checksum type of a file system; fixed at creation.
@@ -362,7 +364,21 @@ impl Pool {
         workers: Arc<Workers>,
     ) -> Self {
         let (twin, losses) = (RwLock::new(Rank::Writes, None), AtomicU64::new(0));
-        Self { devices, chunks, layout, access, mode, lagging: Vec::new(), workers, twin, losses, leaves_parity: false }
+        let withholds_superblocks = AtomicBool::new(false);
+        let (lagging, leaves_parity) = (Vec::new(), false);
+        Self {
+            devices,
+            chunks,
+            layout,
+            access,
+            mode,
+            lagging,
+            workers,
+            twin,
+            losses,
+            leaves_parity,
+            withholds_superblocks,
+        }
     }
 
     /// Adds a chunk; an existing equal one is ignored.
@@ -463,6 +479,9 @@ impl Pool {
     /// As [`Self::write_superblock`].
     pub fn write_primary_superblock(&self, superblock: &FsSuper) -> Result<()> {
         self.check_writable()?;
+        if self.withholds_superblocks.load(Ordering::Acquire) {
+            return Ok(());
+        }
         for device in supers::members(&self.devices, superblock) {
             self.or_without(device, supers::write_primary(device, superblock))?;
         }
@@ -472,12 +491,20 @@ impl Pool {
         Ok(())
     }
 
+    /// Has superblocks written from now on, or not: those of a file system that is still being made must not be found.
+    pub fn withhold_superblocks(&self, withholds: bool) {
+        self.withholds_superblocks.store(withholds, Ordering::Release);
+    }
+
     /// Writes the mirrors of a superblock whose primaries are written.
     ///
     /// # Errors
     /// As [`Self::write_superblock`].
     pub fn write_superblock_mirrors(&self, superblock: &FsSuper) -> Result<()> {
         self.check_writable()?;
+        if self.withholds_superblocks.load(Ordering::Acquire) {
+            return Ok(());
+        }
         for device in supers::members(&self.devices, superblock) {
             self.or_without(device, supers::write_mirrors(device, superblock))?;
         }
@@ -508,6 +535,10 @@ fn size_in_use(device: &dyn Device, own: &Superblock, how: &Opening, members: us
         (Intent::ReadWrite, TooShort::Cut) => {
             let sector = u64::from(fields.sectorsize.get()).max(1);
             Ok(total_bytes.min(device.size_bytes() - device.size_bytes() % sector))
+        }
+        _ if members > 1 && device.size_bytes() < total_bytes => {
+            let (id, found) = (DevId(fields.dev_item.devid.get()), device.size_bytes());
+            Err(MemberError::CutShort { device: device.name().to_owned(), id, found, expected: total_bytes }.into())
         }
         _ => check_device_size(device, total_bytes).map(|()| total_bytes),
     }

@@ -182,6 +182,9 @@ impl Members {
         if mode == Mode::Salvage || seed_fsid(member, newest.1).is_some() {
             return Ok(());
         }
+        if let Some(error) = unlike(member, newest) {
+            return Err(error);
+        }
         match split(member, newest).or_else(|| stale(member, newest)) {
             Some(MemberError::Stale { found, newest, .. }) if is_next(found, newest) => Ok(()),
             Some(error) => Err(error),
@@ -223,13 +226,14 @@ impl Members {
         if counting.fields().log_root.get() != 0 {
             return Err(Error::unsupported("a seed with a log"));
         }
-        let own = |member: &&Member| self.seed_fsid_of(member).is_none();
-        let (present, count) = (self.members.iter().filter(own).count(), counting.fields().num_devices.get());
+        // The number of a sprout's devices has those of its seeds.
+        let (present, count) = (self.members.len(), counting.fields().num_devices.get());
         if to_u64(present) != count {
             return Err(MemberError::Missing { present, count, missing: Vec::new() }.into());
         }
         let item = |member: &Member| Some((Arc::clone(member.device()), member.superblock()?.fields().dev_item));
-        let devices: Vec<(Arc<dyn Device>, DevItem)> = self.members.iter().filter_map(item).collect();
+        let own = |member: &&Member| self.seed_fsid_of(member).is_none();
+        let devices: Vec<(Arc<dyn Device>, DevItem)> = self.members.iter().filter(own).filter_map(item).collect();
         let mut superblock = FsSuper::new(counting.clone(), devices.iter().map(|(_, item)| *item));
         let mut flags = counting.fields().super_flags();
         flags.set(SuperFlags::SEEDING, is_seed);
@@ -317,6 +321,26 @@ fn seed_fsid(member: &Member, newest: &Superblock) -> Option<Uuid> {
     let superblock = member.superblock()?;
     let (found, expected) = (superblock.fields().fsid, newest.fields().fsid);
     (found != expected && is_seeding(superblock) && !is_seeding(newest)).then_some(found)
+}
+
+/// The error for a member with other properties than the newest: those that never change, and those that change with
+/// each commit alone.
+fn unlike(member: &Member, (newest, superblock): (&Member, &Superblock)) -> Option<MemberError> {
+    let (own, fields) = (member.superblock()?.fields(), superblock.fields());
+    let number = |number: u64| number.to_string();
+    let is_same_commit = own.generation == fields.generation;
+    let counts =
+        [own, fields].map(|fields| if is_same_commit { number(fields.num_devices.get()) } else { String::new() });
+    let [found_count, expected_count] = counts;
+    let pairs = [
+        ("sector size", number(own.sectorsize.get().into()), number(fields.sectorsize.get().into())),
+        ("node size", number(own.nodesize.get().into()), number(fields.nodesize.get().into())),
+        ("checksum type", number(own.csum_type.get().into()), number(fields.csum_type.get().into())),
+        ("UUID of metadata", own.tree_fsid().to_string(), fields.tree_fsid().to_string()),
+        ("number of devices", found_count, expected_count),
+    ];
+    let (what, found, expected) = pairs.into_iter().find(|(_, found, expected)| found != expected)?;
+    Some(MemberError::Unlike { device: member.name(), what, found, other: newest.name(), expected })
 }
 
 /// The error for a member with an older generation than the newest.

@@ -192,7 +192,16 @@ impl Pool {
     }
 
     fn read_part(&self, part: &Part, buf: &mut [u8], tag: Tag) -> blockdev::Result<()> {
-        tagged(tag, || self.device(part.device).read_at(part.device_offset, buf))
+        let device = self.device(part.device);
+        let read = tagged(tag, || device.read_at(part.device_offset, buf));
+        if let Err(error @ blockdev::Error::UnexpectedEnd { .. }) = &read
+            && self.is_writable()
+        {
+            // The file was truncated; a repair would only fill it with holes. The caller gets the error of the read,
+            // and tries other copies.
+            let _ = self.or_without(device, Err(error.clone().into()));
+        }
+        read
     }
 }
 

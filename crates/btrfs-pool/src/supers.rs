@@ -20,7 +20,7 @@ use btrfs_disk::node::CSUM_FIELD_SIZE;
 use btrfs_disk::superblock::{
     DiskSuperblock, MIRRORS_MAX, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, mirror_offset,
 };
-use btrfs_disk::{At, Corrupt, Detail, DevId};
+use btrfs_disk::{At, Corrupt, Detail, DevId, Uuid};
 use codec::ChecksumType;
 
 use super::devices::{Devices, Event, PoolDevice};
@@ -305,6 +305,40 @@ pub fn enlist(device: Arc<dyn Device>, id: DevId, superblock: &FsSuper) -> Resul
     member.flush()?;
     write_copy(&member, superblock, (0, SUPERBLOCK_OFFSET))?;
     Ok(member.flush()?)
+}
+
+/// Begins the block of a device that is being written to take the place of another one.
+const TARGET_MAGIC: &[u8; 16] = b"spinney replace\n";
+
+/// Writes in the place of the superblock that the device is being written to take the place of the one with this UUID:
+/// if that is cut short, it may be written again.
+///
+/// # Errors
+/// The device's.
+pub fn mark_target(device: &dyn Device, old: Uuid) -> Result<()> {
+    let mut block = vec![0; SUPERBLOCK_SIZE];
+    block.iter_mut().zip(TARGET_MAGIC.iter().chain(&old.0)).for_each(|(byte, mark)| *byte = *mark);
+    device.write_at(SUPERBLOCK_OFFSET, &[&block])?;
+    Ok(device.flush()?)
+}
+
+/// The UUID of the device that this one was to take the place of, if it is marked so.
+#[must_use]
+pub fn marked_target(device: &dyn Device) -> Option<Uuid> {
+    let mut block = vec![0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut block).ok()?;
+    let (uuid, rest) = block.strip_prefix(TARGET_MAGIC)?.split_first_chunk::<16>()?;
+    rest.iter().all(|byte| *byte == 0).then_some(Uuid(*uuid))
+}
+
+/// Empties a device that was to take the place of another one, as far as it can discard what was written. The place of
+/// the superblock is overwritten first.
+///
+/// # Errors
+/// The device's.
+pub fn clear_target(device: &dyn Device) -> Result<()> {
+    retire(device)?;
+    Ok(device.discard(0, device.size_bytes())?)
 }
 
 /// Overwrites every copy of the superblock on a device that is no member any more, the primary first; durable on

@@ -9,10 +9,10 @@
 //!                                                    -> end_twin: all is as before
 //! ```
 //!
-//! A device that a write or flush fails on is given up if each block group has a copy of everything on others. It
-//! counts as missing from then on: it misses writes, so it must not be read before it was brought up to date, and the
-//! caller ([`Pool::losses`]) has to commit before it promises anything, so that the device is recognised by its
-//! generation.
+//! A device that a write or flush fails on, or whose file was truncated, is given up if each block group that is in use
+//! has a copy of everything on others; empty ones without a copy are closed. It counts as missing from then on: it
+//! misses writes, so it must not be read before it was brought up to date, and the caller ([`Pool::losses`]) has to
+//! commit before it promises anything, so that the device is recognised by its generation.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use blockdev::queue::Failed;
 use btrfs_disk::{DevId, Uuid};
 
 use super::Pool;
-use super::chunk::Stripe;
+use super::chunk::{Chunk, Stripe};
 use super::devices::PoolDevice;
 use crate::error::{Error, Result};
 use crate::locks::{Mutex, Rank};
@@ -138,19 +138,28 @@ impl Pool {
             return Err(error);
         }
         device.fail();
+        // Another device may have failed at the same time, in another thread: then one of the two sees both.
+        if !self.can_do_without(device) {
+            return Err(error);
+        }
         self.losses.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
-    /// True if every chunk has all bytes on other devices that are there.
+    /// True if every chunk that is in use has all bytes on other devices that are there.
     fn can_do_without(&self, device: &PoolDevice) -> bool {
         let is_lost = |stripe: &Stripe| stripe.device == device.id() || self.device(stripe.device).is_missing();
         let others = self.devices().iter().filter(|other| other.is_written() && other.id() != device.id()).count();
-        others > 0 && self.chunks().all().iter().all(|chunk| chunk.is_whole_without(is_lost))
+        let is_spare = |chunk: &Chunk| chunk.is_whole_without(is_lost) || self.chunks().close_if_empty(chunk.start());
+        others > 0 && self.chunks().all().iter().all(|chunk| is_spare(chunk))
     }
 }
 
 /// True for a failure of the device itself: not for one whose host is full, where nothing is lost.
 fn is_failure(error: &Error) -> bool {
-    matches!(error, Error::Device(error @ blockdev::Error::Io { .. }) if !error.is_no_space())
+    match error {
+        Error::Device(error @ blockdev::Error::Io { .. }) => !error.is_no_space(),
+        Error::Device(blockdev::Error::UnexpectedEnd { .. }) => true,
+        _ => false,
+    }
 }

@@ -22,7 +22,7 @@ use btrfs_disk::{DevId, Logical, TreeId, node};
 
 use super::Pool;
 use super::chunk::Chunk;
-use super::devices::Event;
+use super::devices::{Event, PoolDevice};
 use super::plan::{Part, Purpose, plan};
 use super::read::range_of;
 use super::twin::Twin;
@@ -124,9 +124,18 @@ impl Pool {
     /// The first device error. The earlier writes may or may not be durable then.
     pub fn flush(&self) -> Result<()> {
         for device in self.devices().iter().filter(|device| device.is_written()) {
-            self.or_without(device, device.flush().map_err(Error::from))?;
+            self.or_without(device, self.flush_whole(device).map_err(Error::from))?;
         }
         Ok(())
+    }
+
+    /// Flushes a device. Where there are others, one that was truncated while in use has failed.
+    fn flush_whole(&self, device: &PoolDevice) -> blockdev::Result<()> {
+        device.flush()?;
+        match self.devices().iter().nth(1) {
+            Some(_) => device.device().check_length(),
+            None => Ok(()),
+        }
     }
 
     /// Tells the devices that this range is unused. Advisory.

@@ -27,7 +27,7 @@ mod vfs_impl;
 mod volume;
 mod writeback;
 
-pub use balance::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, NotBalance, NotStatus};
+pub use balance::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, NotBalance, NotStatus, RemovalProgress};
 pub use blockdev::backends::MemoryDevice;
 pub use btrfs_disk::flags::InodeFlags;
 pub use btrfs_disk::{Generation, InodeNo, QgroupId, TreeId};

@@ -342,6 +342,16 @@ impl Device for FileDevice {
         self.raw.file.metadata().map(Some).map_err(|error| open_error(&self.raw.name, error))
     }
 
+    fn check_length(&self) -> Result<()> {
+        let found = self.raw.file.metadata().map_err(|error| self.raw.error(Op::Flush, 0, 0, error))?;
+        let expected = self.raw.position(self.size_bytes());
+        if !found.is_file() || found.len() >= expected {
+            return Ok(());
+        }
+        let text = format!("the file was truncated to {} bytes while in use; it had {expected}", found.len());
+        Err(self.raw.error(Op::Flush, 0, 0, io::Error::other(text)))
+    }
+
     fn uses_rings(&self) -> bool {
         self.direct.as_ref().is_some_and(|direct| direct.has_rings)
     }

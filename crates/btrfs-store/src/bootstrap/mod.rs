@@ -9,6 +9,7 @@
 
 mod lagging;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -28,7 +29,7 @@ use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
 use crate::txn::{BlockReader, Buffers, CoreTrees, Engine, Gate, Health, Log, Pending, Trees, Views};
 use crate::{Error, Result};
-use btrfs_pool::{Chunk, FsSuper, Intent, MemberError, Members, Opening, Pool, Workers};
+use btrfs_pool::{Chunk, FsSuper, Intent, MemberError, Members, Opening, Pool, Profile, Workers};
 
 /// Opens the file system on `devices`.
 pub(crate) fn open(devices: &[Arc<dyn Device>], options: &StoreOptions) -> Result<Engine> {
@@ -359,13 +360,28 @@ pub(crate) fn space_config(fields: &DiskSuperblock) -> SpaceConfig {
     }
 }
 
+fn has_parity(flags: BlockGroupFlags) -> bool {
+    flags.intersects(BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6)
+}
+
+fn losses_max(flags: BlockGroupFlags) -> usize {
+    Profile::from_flags(flags).map_or(0, Profile::losses_max)
+}
+
 fn space(parts: &Parts, core: &CoreTrees, fields: &DiskSuperblock, options: &StoreOptions) -> Result<Space> {
     let space = Space::new(space_config(fields));
     let chunks = parts.pool.chunks().all();
     if !options.read_only && fields.incompat().contains(Incompat::MIXED_GROUPS) {
         check_mixed(fields, &chunks)?;
     }
-    for mut info in group_infos(&core.block_group, &chunks)? {
+    let infos = group_infos(&core.block_group, &chunks)?;
+    let kind = |flags: BlockGroupFlags| (flags & BlockGroupFlags::TYPE_MASK).bits();
+    let mut most_losses: BTreeMap<u64, usize> = BTreeMap::new();
+    for info in infos.iter().filter(|info| !has_parity(info.flags) && !parts.is_on_seed(info.start)) {
+        let most = most_losses.entry(kind(info.flags)).or_default();
+        *most = losses_max(info.flags).max(*most);
+    }
+    for mut info in infos {
         if !options.read_only
             && let Some(loss) = parts.loss_of(info.start)
         {
@@ -375,12 +391,14 @@ fn space(parts: &Parts, core: &CoreTrees, fields: &DiskSuperblock, options: &Sto
             // Nothing is lost of an empty group, and nothing may be written to it.
             info.read_only = true;
         }
-        if !options.read_only && parts.is_on_seed(info.start) {
-            info.read_only = true;
-        }
-        info.is_only_left =
-            !options.read_only && info.flags.intersects(BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6);
-        space.add_group(info)?;
+        // Groups of a seed and groups with parity are not written, but they can be emptied. Empty ones with fewer copies
+        // than others of their kind, which old programs left, would have data that a lost device takes along.
+        let most = most_losses.get(&kind(info.flags)).copied().unwrap_or(0);
+        let is_weak = info.used == 0 && losses_max(info.flags) < most;
+        let is_only_left = has_parity(info.flags) || parts.is_on_seed(info.start) || is_weak;
+        info.is_only_left = !options.read_only && is_only_left;
+        let start = info.start;
+        parts.pool.chunks().set_occupancy(start, space.add_group(info)?);
     }
     for device in parts.pool.devices().iter() {
         let loaded = DeviceSpace::load(&core.dev, device.id(), device.uuid(), device.total_bytes())?;

@@ -192,6 +192,7 @@ impl Rewrite<'_> {
         let mut bytes = found.bytes.clone();
         let flags = layout::flags(&bytes);
         layout::readdress(&mut bytes, to.0, generation.0, owner.0);
+        layout::set_fsid(&mut bytes, &self.host.engine.trees.forest().fsid);
         layout::set_flags(&mut bytes, flags);
         self.redirect(&mut bytes);
         self.host.engine.trees.forest().adopt_moved(self.host, to, bytes);

@@ -9,6 +9,7 @@
 //! missing device, as far as the profile tolerates that loss. (The kernel makes a chunk with fewer copies instead,
 //! which stays when the device is back.)
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use btrfs_disk::flags::BlockGroupFlags;
@@ -22,7 +23,7 @@ use super::Space;
 use super::changes::Place;
 use super::free_map::{FreeMap, Run};
 use super::free_space_tree;
-use super::group::GroupInfo;
+use super::group::{BlockGroup, GroupInfo};
 use super::load::excluded;
 use crate::error::{Error, Result, SpaceKind};
 use crate::tree::{Edit, Scan, Tree};
@@ -68,6 +69,8 @@ pub struct DeviceSpace {
     ceiling: u64,
     /// The device is missing. New chunks get copies there only where the profile needs more devices than are there.
     is_missing: bool,
+    /// The device is a seed: it gets no chunk.
+    is_seed: bool,
 }
 
 impl DeviceSpace {
@@ -78,7 +81,7 @@ impl DeviceSpace {
         let len = total_bytes.saturating_sub(DEVICE_RESERVED);
         // An empty map takes any run that ends within 64 bits, and this one does.
         let _ = free.insert(Run { start: DEVICE_RESERVED, len });
-        Self { id, uuid, total_bytes, bytes_used: 0, free, ceiling: u64::MAX, is_missing: false }
+        Self { id, uuid, total_bytes, bytes_used: 0, free, ceiling: u64::MAX, is_missing: false, is_seed: false }
     }
 
     /// A device with the chunks that the device tree lists.
@@ -102,7 +105,7 @@ impl DeviceSpace {
     /// The same, of a device that is a seed: it gets no chunk.
     #[must_use]
     pub fn of_seed(self, is_seed: bool) -> Self {
-        if is_seed { Self { free: FreeMap::default(), ceiling: 0, ..self } } else { self }
+        if is_seed { Self { free: FreeMap::default(), ceiling: 0, is_seed, ..self } } else { self }
     }
 
     /// The same, of a device that is missing.
@@ -185,7 +188,7 @@ impl DeviceSpace {
     pub(crate) fn give(&mut self, run: Run, place: Place) -> bool {
         let is_used = run.end() <= self.total_bytes
             && run.len <= self.bytes_used
-            && (place == Place::Held || self.free.insert(run).is_ok());
+            && (place == Place::Held || self.is_seed || self.free.insert(run).is_ok());
         self.bytes_used -= if is_used { run.len } else { 0 };
         is_used
     }
@@ -193,14 +196,16 @@ impl DeviceSpace {
     /// Frees a range that was held.
     fn give_held(&mut self, run: Run) {
         // The file system may have become smaller; ranges that are free already stay free.
-        if run.end() <= self.total_bytes {
+        if run.end() <= self.total_bytes && !self.is_seed {
             let _ = self.free.insert(run);
         }
     }
 
     /// New chunks end before this byte.
     pub(crate) fn set_ceiling(&mut self, ceiling: u64) {
-        self.ceiling = ceiling;
+        if !self.is_seed {
+            self.ceiling = ceiling;
+        }
     }
 
     /// The first hole of at least `len` bytes, else the longest.
@@ -295,7 +300,9 @@ impl Space {
         free.iter().collect()
     }
 
-    /// Use and profile for a new chunk: the target of a running conversion, else those of the newest group.
+    /// Use and profile for a new chunk: the target of a running conversion, else those of the group that tolerates most
+    /// losses, of these the newest. (The kernel makes groups with fewer copies while a device is missing, and others
+    /// are left from old programs.)
     #[must_use]
     pub fn chunk_flags(&self, kind: SpaceKind) -> Option<BlockGroupFlags> {
         let account = self.accounts.index(kind);
@@ -304,8 +311,13 @@ impl Space {
             return target;
         }
         let groups = self.groups.all();
-        let mut same = groups.iter().rev().filter(|group| self.accounts.index(group.kind()) == account);
-        same.next().map(|group| group.flags())
+        let same = groups.iter().filter(|group| self.accounts.index(group.kind()) == account);
+        let copies = |group: &&Arc<BlockGroup>| {
+            Profile::from_flags(group.flags()).map_or((0, 0), |profile| (profile.losses_max(), profile.mirror_count()))
+        };
+        // Groups of a seed may need more devices than its sprout has.
+        let own = same.clone().filter(|group| !group.is_only_left()).max_by_key(copies);
+        own.or_else(|| same.last()).map(|group| group.flags())
     }
 
     /// Plans a chunk and takes its device ranges; `None` when no device has room. One at a
@@ -386,7 +398,7 @@ impl Space {
     ///
     /// # Errors
     /// `Corrupt` when another group is there.
-    pub fn adopt_chunk(&self, plan: &ChunkPlan) -> Result<()> {
+    pub fn adopt_chunk(&self, plan: &ChunkPlan) -> Result<Arc<BlockGroup>> {
         self.add_new_group(GroupInfo {
             start: plan.chunk.start(),
             len: plan.chunk.len_bytes(),

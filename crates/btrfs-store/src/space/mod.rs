@@ -255,12 +255,13 @@ impl Space {
     ///
     /// # Errors
     /// As [`Self::add_group`].
-    pub fn add_new_group(&self, info: GroupInfo) -> Result<()> {
+    pub fn add_new_group(&self, info: GroupInfo) -> Result<Arc<BlockGroup>> {
         let mut map = free_map::FreeMap::default();
         let run = Run { start: info.start.0, len: info.len };
         let group = self.add_group(GroupInfo { used: 0, ..info })?;
         map.insert(run).map_err(|_| Corrupt::new("block group", Detail::AtLeast(1), Detail::Number(0)))?;
-        self.install(&group, map)
+        self.install(&group, map)?;
+        Ok(group)
     }
 
     pub(crate) fn install(&self, group: &Arc<BlockGroup>, map: free_map::FreeMap) -> Result<()> {

@@ -88,6 +88,11 @@ impl Space {
         self.groups.close(self.accounts.index(kind), group, give_up)
     }
 
+    /// Takes the bytes of an abandoned group out of the accounts; false where they are reserved.
+    pub(crate) fn close_abandoned(&self, group: &BlockGroup) -> bool {
+        group.close_abandoned(|free| self.accounts.give_up(group.kind(), group.total(), free))
+    }
+
     /// Takes back [`Self::close_group`].
     pub(crate) fn reopen_group(&self, group: &Arc<BlockGroup>) {
         if group.is_only_left() {

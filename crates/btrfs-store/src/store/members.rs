@@ -14,13 +14,13 @@ use blockdev::Device;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{DevItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
-use btrfs_disk::{DevId, Key, Uuid};
-use btrfs_pool::{PoolDevice, Profile, supers};
+use btrfs_disk::{DevId, Key, Logical, Uuid};
+use btrfs_pool::{MemberError, PoolDevice, Profile, supers};
 
 use super::Store;
 use crate::error::SpaceKind;
 use crate::options::StoreOptions;
-use crate::space::{ChunkPlace as Place, DeviceSpace, Reservation};
+use crate::space::{ChunkPlace as Place, DeviceSpace, Extent, Reservation};
 use crate::tree::Scan;
 use crate::{Error, Result, make};
 
@@ -32,9 +32,13 @@ impl Store {
     /// `Unsupported` for a volume that is no seed; `NoSpace` for a device that is too small; those of opening the seed.
     pub fn sprout(seeds: &[Arc<dyn Device>], new: Arc<dyn Device>, options: &StoreOptions) -> Result<Self> {
         let store = Self(Arc::new(make::sprout(seeds, new, options)?));
+        // The state of the first commit still refers to system chunks of the seed, which the kernel does not look for:
+        // no superblock leads to it.
+        store.0.pool().withhold_superblocks(true);
         store.begin_sprout()?;
         store.commit()?;
         store.leave_system_groups_of_seed()?;
+        store.0.pool().withhold_superblocks(false);
         store.commit()?;
         Ok(store)
     }
@@ -42,7 +46,7 @@ impl Store {
     /// Adds a device, and makes that durable. Not to be called with an open handle.
     ///
     /// # Errors
-    /// `NoSpace` for a device that is too small; `ReadOnly`; as [`Self::commit`].
+    /// `Members` for a device that is too small; `ReadOnly`; as [`Self::commit`].
     pub fn add_device(&self, device: &Arc<dyn Device>) -> Result<DevId> {
         let engine = &self.0;
         if engine.options.read_only {
@@ -51,8 +55,9 @@ impl Store {
         let sector = u64::from(engine.reader.format.sectorsize);
         let total_bytes = device.size_bytes() - device.size_bytes() % sector;
         if total_bytes < make::DEVICE_BYTES_MIN {
-            let (needed, available) = (make::DEVICE_BYTES_MIN, total_bytes);
-            return Err(Error::NoSpace { kind: SpaceKind::System, needed, available });
+            let (device, least) = (device.name().to_owned(), make::DEVICE_BYTES_MIN);
+            let too_small = MemberError::TooSmall { device, found: total_bytes, least };
+            return Err(Error::Members(Box::new(too_small)));
         }
         self.commit()?;
         let id = DevId(engine.pool().devices().last_id().0.saturating_add(1));
@@ -147,8 +152,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a device that no chunk has a part of, makes that durable, and overwrites its superblocks if it is there.
-    /// Not to be called with an open handle.
+    /// Removes a device that no chunk has a part of, makes that durable, and overwrites its superblocks if it is there
+    /// and no seed. Not to be called with an open handle.
     ///
     /// # Errors
     /// `NoSpace` where chunks have parts of it; `ReadOnly`; as [`Self::commit`].
@@ -158,9 +163,7 @@ impl Store {
             return Err(Error::ReadOnly);
         }
         let device = engine.device(id)?;
-        if device.seed_fsid().is_some() {
-            return Err(Error::unsupported("removing a seed from its sprout"));
-        }
+        let is_seed = device.seed_fsid().is_some();
         {
             let _room = self.reserve_for_chunks()?;
             let _one = engine.space.lock_growth();
@@ -172,6 +175,10 @@ impl Store {
                 edit.remove(trees.chunk, &item_key(id))?;
                 edit.remove(trees.device, &Key::new(objectid::DEV_STATS, item_type::PERSISTENT_ITEM, id.0))?;
                 engine.space.remove_device(id);
+                if is_seed {
+                    // The members in the superblock are counted with the seeds of the pool.
+                    engine.pool().forget_device(id);
+                }
                 engine.change_members(|superblock| superblock.remove_item(id));
                 Ok(())
             })?;
@@ -180,6 +187,11 @@ impl Store {
         engine.pool().forget_device(id);
         engine.give_up_views()?;
         if device.is_missing() {
+            return Ok(());
+        }
+        if is_seed {
+            // It never changes, and other sprouts may need it.
+            device.device().let_go();
             return Ok(());
         }
         supers::retire(&**device.device())?;
@@ -212,6 +224,7 @@ impl Store {
         {
             let _room = self.reserve_if_there_is_room()?;
             let _one = engine.space.lock_growth();
+            self.leave_abandoned_groups()?;
             self.change_chunks(|edit, trees| {
                 for id in &missing {
                     engine.space.set_missing(*id, true);
@@ -224,6 +237,36 @@ impl Store {
         }
         engine.noted_losses.fetch_max(losses, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// Takes the groups out of the accounts that a device had alone that failed, and nothing was in. The caller holds
+    /// the lock for growing.
+    fn leave_abandoned_groups(&self) -> Result<()> {
+        let space = &self.0.space;
+        for group in space.all_groups().into_iter().filter(|group| group.is_abandoned()) {
+            if !space.close_abandoned(&group) && self.add_chunk(group.kind())? {
+                // Where its bytes are reserved still, they stay counted until the next open.
+                space.close_abandoned(&group);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes an empty block group that lies on missing devices; false for any other. The next commit makes that
+    /// durable. Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// `Corrupt` where there is no such group; as [`Self::commit`].
+    pub fn erase_empty_group(&self, start: Logical) -> Result<bool> {
+        let engine = &self.0;
+        let group = engine.space.group_of(Extent { at: start, len: 1 })?;
+        if engine.core.free_space.is_none() || !group.is_fixed_and_empty() {
+            return Ok(false);
+        }
+        let _room = self.reserve_for_chunks()?;
+        let _one = engine.space.lock_growth();
+        self.erase_group(&group, Place::Free)?;
+        Ok(true)
     }
 
     /// Room for a small change of the chunks' trees. On a full volume it is paid from the global reserve alone.

@@ -8,12 +8,14 @@ use btrfs_disk::flags::BlockGroupFlags;
 use super::Store;
 use crate::error::SpaceKind;
 use crate::options::NewProfiles;
+use crate::space::BlockGroup;
 use crate::{Error, Result, make};
 
 impl Store {
     /// Adds the groups, in the running transaction.
     pub(super) fn leave_parity(&self, wanted: &NewProfiles) -> Result<()> {
         let engine = &self.0;
+        let has_parity = |group: &BlockGroup| group.flags().intersects(BlockGroupFlags::RAID5 | BlockGroupFlags::RAID6);
         let groups = engine.space.all_groups();
         let mut missing = Vec::new();
         for (kind, uses, profile) in [
@@ -22,7 +24,7 @@ impl Store {
             (SpaceKind::Data, BlockGroupFlags::DATA, wanted.data),
         ] {
             let mut same = groups.iter().filter(|group| group.kind() == kind);
-            let Some(parity) = same.clone().find(|group| group.is_only_left()) else { continue };
+            let Some(parity) = same.clone().find(|group| has_parity(group)) else { continue };
             let profile = profile.ok_or_else(|| {
                 let name = (parity.flags() & BlockGroupFlags::PROFILE_MASK).to_string().to_uppercase();
                 Error::unsupported(format!("writing with {name} block groups (reading is possible)"))

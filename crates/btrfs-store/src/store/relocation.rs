@@ -47,8 +47,10 @@ pub struct GroupState {
     pub stripes: Vec<Stripe>,
     /// Bytes at each of these places.
     pub stripe_bytes: u64,
-    /// Nothing can be moved from it: a seed has it, or devices that are missing.
+    /// Nothing can be moved from it: it lies on devices that are missing.
     pub is_fixed: bool,
+    /// A seed has it.
+    pub is_on_seed: bool,
 }
 
 /// Data extents that were copied and are still to be moved. To be given to [`Store::move_step`] until it is empty, or
@@ -92,16 +94,17 @@ impl Store {
                 stripes: chunk.stripes().to_vec(),
                 stripe_bytes: chunk.stripe_bytes(),
                 is_fixed: group.is_fixed(),
+                is_on_seed: self.0.pool().is_on_seed(&chunk),
             })
         };
         self.0.space.all_groups().into_iter().filter_map(state).collect()
     }
 
-    /// The block groups that can be emptied, by address.
+    /// The block groups of this volume's own devices that can be emptied, by address.
     #[must_use]
     pub fn movable_groups(&self) -> Vec<GroupState> {
         let mut groups = self.groups();
-        groups.retain(|group| !group.is_fixed);
+        groups.retain(|group| !group.is_fixed && !group.is_on_seed);
         groups
     }
 

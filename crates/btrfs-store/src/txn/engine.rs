@@ -166,7 +166,9 @@ impl Engine {
             }
         }
         self.note_device_use();
-        self.space.adopt_chunk(plan)
+        let group = self.space.adopt_chunk(plan)?;
+        self.pool().chunks().set_occupancy(chunk.start(), group);
+        Ok(())
     }
 
     /// Forgets an empty chunk whose items are removed.

@@ -117,7 +117,8 @@ impl Engine {
         // No thread allocates a chunk there meanwhile.
         let _one = self.space.lock_growth();
         let mut discarded = 0_u64;
-        for device in self.pool().devices() {
+        // A missing device cannot be told, and a seed never changes.
+        for device in self.pool().devices().iter().filter(|device| device.is_written()) {
             let runs = self.space.unallocated_runs(device.id());
             for run in runs.into_iter().filter(|run| run.len >= bytes_min.max(1)) {
                 device.device().discard(run.start, run.len)?;

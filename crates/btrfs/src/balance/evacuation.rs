@@ -1,5 +1,7 @@
-//! Moves the contents of one block group elsewhere, a step at a time. Called by `run` and `shrink`.
+//! Moves the contents of one block group elsewhere, a step at a time. Called by `run`, `shrink` and
+//! `removal`.
 
+use std::ops::ControlFlow;
 use std::time::Instant;
 
 use btrfs_disk::Logical;
@@ -109,15 +111,32 @@ impl Evacuation {
 /// # Errors
 /// As [`Evacuation::begin`] and [`Evacuation::step`]: finished moves stay.
 pub(crate) fn empty(core: &Core, start: Logical) -> Result<u64> {
+    let emptied = empty_unless(core, start, &mut |_| ControlFlow::Continue(()))?;
+    Ok(emptied.unwrap_or(0))
+}
+
+/// As [`empty`]; `None` where `watch`, which gets the bytes that were moved, broke it off.
+///
+/// # Errors
+/// As [`empty`].
+pub(crate) fn empty_unless(
+    core: &Core,
+    start: Logical,
+    watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
+) -> Result<Option<u64>> {
     let mut leaving = Evacuation::begin(core, start)?;
     let mut pace = Pace::WHOLE;
     let mut moved = 0u64;
     loop {
+        if watch(moved).is_break() {
+            leaving.stop(core);
+            return Ok(None);
+        }
         match leaving.step(core, &mut pace) {
             Ok(left) => {
                 moved = moved.saturating_add(left.moved_bytes);
                 if left.is_gone {
-                    return Ok(moved);
+                    return Ok(Some(moved));
                 }
             }
             Err(error) => {

@@ -28,6 +28,7 @@ mod status;
 
 pub(crate) use pace::Pace;
 pub(crate) use reclaim::Reclaim;
+pub use removal::RemovalProgress;
 pub(crate) use removal::clear_device;
 pub(crate) use run::{Running, cancel, go_on, status};
 pub(crate) use shrink::{clear_from, gather};

@@ -65,6 +65,7 @@ mod tests {
             stripes: Vec::new(),
             stripe_bytes: len,
             is_fixed: false,
+            is_on_seed: false,
         }
     }
 

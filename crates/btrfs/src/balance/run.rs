@@ -86,7 +86,9 @@ impl Running {
     fn new(core: &Core, spec: BalanceSpec, pace: Pace, reshaping: Reshaping) -> Self {
         set_targets(core, &spec);
         // Groups that come to be from here on are not balanced.
-        let groups = core.store.movable_groups();
+        // Also those of a seed, which a conversion has to leave.
+        let mut groups = core.store.groups();
+        groups.retain(|group| !group.is_fixed);
         let chosen = choose(&spec, &groups);
         let progress = BalanceProgress {
             expected: chosen.iter().map(|_| 1).sum(),

@@ -492,6 +492,7 @@ mod tests {
             stripes: vec![stripe],
             stripe_bytes: 1000,
             is_fixed: false,
+            is_on_seed: false,
         }
     }
 

@@ -9,12 +9,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use blockdev::Device;
-use btrfs_disk::{DevId, Generation};
-use btrfs_pool::{MemberError, Mode, members, supers};
-use btrfs_store::{DeviceState, Rebuild, Store, StoreOptions};
+use btrfs_disk::{DevId, Generation, Uuid};
+use btrfs_pool::{MemberError, Mode, Profile, members, supers};
+use btrfs_store::{DeviceState, GroupState, Rebuild, Store, StoreOptions};
 
 use super::Volume;
-use crate::balance::clear_device;
+use crate::balance::{RemovalProgress, clear_device};
 use crate::error::{CallerError, Error};
 use crate::inode::Reshaping;
 use crate::scrub::{LostRange, files_with};
@@ -35,6 +35,10 @@ pub struct RebuildReport {
     pub same_bytes: u64,
     /// Bytes compared with the other copies afterwards.
     pub compared_bytes: u64,
+    /// Of [`Self::total_bytes`], those that were looked at: they are on the device now, or were.
+    pub done_bytes: u64,
+    /// Bytes that belong on the device; twice as many where it is compared afterwards.
+    pub total_bytes: u64,
     /// Logical addresses and lengths, in bytes, of ranges that no device has a good copy of; at most 65,536.
     pub lost: Vec<(u64, u64)>,
     /// The parts of files in these ranges, at most [`crate::ScrubReport::LOST_MAX`].
@@ -56,7 +60,7 @@ impl Volume {
     /// Adds an empty device; returns its number. Old contents of the device are lost.
     ///
     /// # Errors
-    /// `NoSpace` for a device that is too small, `Busy` during another such change, `ReadOnly`; as
+    /// `Members` for a device that is too small, `Busy` during another such change, `ReadOnly`; as
     /// [`vfs::Volume::sync`].
     pub fn add_device(&self, device: &Arc<dyn Device>) -> Result<u64> {
         let _reshaping = self.begin_reshaping()?;
@@ -64,13 +68,13 @@ impl Volume {
         Ok(self.core().store.add_device(device).map_err(crate::Error::from)?.0)
     }
 
-    /// Moves everything from a device to the others, and removes it; its superblocks are overwritten if it is there.
-    /// `watch` receives the bytes that were moved, and may stop it between two block groups: they stay moved.
+    /// Moves everything from a device to the others, and removes it; its superblocks are overwritten if it is there and
+    /// no seed. `watch` may stop it: what was moved stays moved.
     ///
     /// # Errors
     /// `NoSpace` where the others have no room; `FewDevices` where a profile in use needs this many devices; `Busy`
     /// during another such change; `ECANCELED`; `ReadOnly`; as [`vfs::Volume::sync`].
-    pub fn remove_device(&self, id: u64, watch: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<()> {
+    pub fn remove_device(&self, id: u64, watch: &mut dyn FnMut(&RemovalProgress) -> ControlFlow<()>) -> Result<()> {
         let _reshaping = self.begin_reshaping()?;
         self.open.sync()?;
         let core = self.core();
@@ -81,18 +85,35 @@ impl Volume {
     }
 
     /// Puts `target` in the place of device `id`, from the copies that are there. It is read back and compared before
-    /// the old device, if that is there, is overwritten.
+    /// the old device, if that is there, is overwritten. After a failure, or if `watch` stops it, all is as before and
+    /// the target is empty, as far as it can discard what was written.
     ///
     /// # Errors
-    /// `NoSpace` for a target that is too small; `EIO` if the target does not return what was written to it; `Busy`
+    /// `Members` for a target that is too small; `EIO` if the target does not return what was written to it; `Busy`
     /// during another such change; `ECANCELED`; damage, I/O.
     pub fn replace_device(&self, id: u64, target: Arc<dyn Device>, watch: Watch<'_>) -> Result<RebuildReport> {
         let _reshaping = self.begin_reshaping()?;
         self.open.sync()?;
+        let uuid = self.devices().iter().find(|device| device.id.0 == id).map(|device| device.uuid);
+        let replaced = self.try_replace(id, Arc::clone(&target), watch);
+        let is_member = |device: &DeviceState| !device.is_missing && device.name == target.name();
+        if replaced.as_ref().is_err_and(|error| !is_refusal(error))
+            && has_begun(&*target, uuid)
+            && !self.devices().iter().any(is_member)
+        {
+            // Where that fails, its mark says that it may be overwritten.
+            let _ = supers::clear_target(&*target);
+        }
+        replaced
+    }
+
+    fn try_replace(&self, id: u64, target: Arc<dyn Device>, watch: Watch<'_>) -> Result<RebuildReport> {
         let mut report = RebuildReport { id, ..RebuildReport::default() };
-        let mut rebuild = self.rebuild(id, target, Generation(0), (&mut report, watch))?;
+        let places = Places::of(&self.core().store, DevId(id));
+        report.total_bytes = places.bytes.saturating_mul(2);
+        let mut rebuild = self.rebuild(id, target, Generation(0), &places, (&mut report, watch))?;
         report.lost_files = files_with(self.namespace(), &report.lost);
-        self.compare(&mut rebuild, &mut report, watch)?;
+        self.compare(&mut rebuild, &places, &mut report, watch)?;
         if let Some(old) = rebuild.finish().map_err(Error::from)? {
             // It may have failed, which is no reason to keep it.
             report.is_old_left = supers::retire(&*old).is_err();
@@ -135,7 +156,9 @@ impl Volume {
             return Err(Error::Members(Box::new(MemberError::Split { device, id, other, generation })).into());
         }
         let mut report = RebuildReport { id, ..RebuildReport::default() };
-        let rebuild = self.rebuild(id, target, behind.generation(), (&mut report, watch))?;
+        let places = Places::of(store, DevId(id));
+        report.total_bytes = places.bytes;
+        let rebuild = self.rebuild(id, target, behind.generation(), &places, (&mut report, watch))?;
         rebuild.finish().map_err(Error::from)?;
         report.lost_files = files_with(self.namespace(), &report.lost);
         Ok(report)
@@ -195,6 +218,7 @@ impl Volume {
         id: u64,
         target: Arc<dyn Device>,
         since: Generation,
+        places: &Places,
         (report, watch): (&mut RebuildReport, Watch<'_>),
     ) -> Result<Rebuild> {
         let core = self.core();
@@ -208,29 +232,36 @@ impl Volume {
             report.same_bytes = report.same_bytes.saturating_add(step.same_bytes);
             let room = LOST_RANGES_MAX.saturating_sub(report.lost.len());
             report.lost.extend(step.lost.into_iter().take(room).map(|(at, len)| (at.0, len)));
-            if watch(report).is_break() {
-                return Err(Errno::ECANCELED.into());
-            }
+            report.done_bytes = places.before(rebuild.done_until());
+            unless_stopped(watch(report))?;
         }
+        report.done_bytes = places.bytes;
+        unless_stopped(watch(report))?;
         Ok(rebuild)
     }
 
     /// Reads a device back that was written.
-    fn compare(&self, rebuild: &mut Rebuild, report: &mut RebuildReport, watch: Watch<'_>) -> Result<()> {
+    fn compare(
+        &self,
+        rebuild: &mut Rebuild,
+        places: &Places,
+        report: &mut RebuildReport,
+        watch: Watch<'_>,
+    ) -> Result<()> {
         rebuild.compare().map_err(Error::from)?;
         while let Some(step) = self.step(rebuild)? {
             report.compared_bytes = report.compared_bytes.saturating_add(step.bytes);
+            report.done_bytes = places.bytes.saturating_add(places.before(rebuild.done_until()));
             let is_known =
                 |at: u64| report.lost.iter().any(|(lost, len)| (*lost..lost.saturating_add(*len)).contains(&at));
             if step.lost.iter().any(|(at, _)| !is_known(at.0)) {
                 let text = "the new device does not return what was written to it";
                 return Err(vfs::Error::new(Errno::EIO, vfs::Blame::Device, std::io::Error::other(text)));
             }
-            if watch(report).is_break() {
-                return Err(Errno::ECANCELED.into());
-            }
+            unless_stopped(watch(report))?;
         }
-        Ok(())
+        report.done_bytes = report.total_bytes;
+        unless_stopped(watch(report))
     }
 
     fn step(&self, rebuild: &mut Rebuild) -> Result<Option<btrfs_store::RebuildStep>> {
@@ -239,5 +270,54 @@ impl Volume {
             job()
         };
         Ok(rebuild.step(&mut still).map_err(Error::from)?)
+    }
+}
+
+fn unless_stopped(flow: ControlFlow<()>) -> Result<()> {
+    if flow.is_break() { Err(Errno::ECANCELED.into()) } else { Ok(()) }
+}
+
+/// True for an error of devices that do not fit: nothing was written.
+fn is_refusal(error: &vfs::Error) -> bool {
+    matches!(error.cause::<Error>(), Some(Error::Members(_)))
+}
+
+/// True for a target that was written to, to take the place of the device with this UUID.
+fn has_begun(target: &dyn Device, uuid: Option<Uuid>) -> bool {
+    let superblock = || supers::read_one(target, 0).ok().map(|superblock| superblock.fields().dev_item.uuid);
+    uuid.is_some() && (supers::marked_target(target) == uuid || superblock() == uuid)
+}
+
+/// The bytes of a device that are in use, by logical address: a rebuild goes through these.
+#[derive(Debug, Default)]
+struct Places {
+    /// Start and length of each block group, and the bytes of it on the device.
+    groups: Vec<(u64, u64, u64)>,
+    bytes: u64,
+}
+
+impl Places {
+    fn of(store: &Store, id: DevId) -> Self {
+        let on_device = |group: &GroupState| {
+            let parts = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+            let here = parts(group.stripes.iter().filter(|stripe| stripe.device == id).count());
+            let copies = Profile::from_flags(group.flags).map_or(1, Profile::mirror_count);
+            let all = parts(group.stripes.len()).max(1);
+            let bytes = group.used.saturating_mul(u64::from(copies)).saturating_mul(here) / all;
+            (group.start.0, group.len, bytes)
+        };
+        let groups: Vec<_> = store.groups().iter().map(on_device).filter(|(.., bytes)| *bytes > 0).collect();
+        let bytes = groups.iter().map(|(.., bytes)| *bytes).fold(0, u64::saturating_add);
+        Self { groups, bytes }
+    }
+
+    /// The bytes below a logical address, about.
+    fn before(&self, at: u64) -> u64 {
+        let below = |&(start, len, bytes): &(u64, u64, u64)| {
+            let part = u128::from(at.saturating_sub(start).min(len));
+            let below = part.saturating_mul(bytes.into()).checked_div(len.into()).unwrap_or(0);
+            u64::try_from(below).unwrap_or(bytes)
+        };
+        self.groups.iter().map(below).fold(0, u64::saturating_add)
     }
 }

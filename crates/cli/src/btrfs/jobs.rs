@@ -15,7 +15,7 @@ use spinney::btrfs::forks::Forks;
 use spinney::remote::{JobFailure, JobKind, Jobs};
 
 use super::check::mount as check;
-use super::device::{self, Resyncing};
+use super::device::{self, Changing, Resyncing};
 use super::diff::Diff;
 use super::fork::{self, Fork};
 use super::label::Label;
@@ -36,14 +36,16 @@ pub(crate) struct OfVolume {
     volume: Arc<Volume>,
     forks: Forks,
     scrubbing: Scrubbing,
+    changing: Arc<Changing>,
     _resyncing: Resyncing,
 }
 
 impl OfVolume {
     pub(crate) fn new(volume: Volume) -> Self {
         let volume = Arc::new(volume);
-        let (forks, resyncing) = (fork::forks_of(&volume), Resyncing::begin(&volume));
-        Self { forks, volume, scrubbing: Scrubbing::default(), _resyncing: resyncing }
+        let changing = Arc::default();
+        let (forks, resyncing) = (fork::forks_of(&volume), Resyncing::begin(&volume, &changing));
+        Self { forks, volume, scrubbing: Scrubbing::default(), changing, _resyncing: resyncing }
     }
 
     fn run(&self, words: &[String], stream: UnixStream, changed: &mut Vec<Vec<u8>>) -> Result<String> {
@@ -62,7 +64,7 @@ impl OfVolume {
                 parse::<Fork>(&without_terminal(words))?.run_on(&self.forks, &mut out, changed)?;
                 out.finish().map(|()| String::new())
             }
-            Some(_) if device::serve(&self.volume, words, &stream)? => Ok(String::new()),
+            Some(_) if device::serve(&self.volume, &self.changing, words, &stream)? => Ok(String::new()),
             Some(name) => self.report(name, words, stream).map(|()| String::new()),
             None => Err(unknown()),
         }

@@ -28,6 +28,11 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
+/// `1:02:03`
+pub(crate) fn clock(seconds: u64) -> String {
+    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
+}
+
 /// Type and permissions as `ls -l` writes them.
 pub(crate) fn mode_string(kind: NodeKind, mode: u32) -> String {
     let triple = |shift: u32, special: u32, letter: char| {

@@ -3,6 +3,11 @@
 
 use std::fs::File;
 
+use spinney::blockdev::Device as _;
+use spinney::blockdev::backends::{FileDevice, FileOptions};
+use spinney::btrfs::disk::Uuid;
+use spinney::btrfs::pool::supers;
+
 use crate::harness::{Bench, pattern};
 
 /// A mirror of two files with some contents.
@@ -53,6 +58,33 @@ fn a_member_that_missed_commits_is_refused_and_brought_up_to_date() {
     for one in ["a.img", "b.img"] {
         bench.ok(&format!("get -q --degraded {one} /third out"));
         std::fs::remove_dir_all(bench.path("out")).unwrap();
+    }
+}
+
+/// kdave/btrfs-progs#1077: what was written while a device was missing had one copy, also after the replace.
+#[test]
+fn everything_is_on_the_device_that_replaced_a_missing_one() {
+    let bench = Bench::new();
+    mirror(&bench);
+    std::fs::remove_file(bench.path("b.img")).unwrap();
+    std::fs::write(bench.path("in/more"), pattern(40_000_000)).unwrap();
+    bench.ok("put -q --degraded a.img in /second");
+    bench.ok("device replace -q a.img missing c.img");
+    bench.ok("put -q a.img,c.img in /third");
+    is_whole(&bench, "a.img,c.img", &["/first", "/second", "/third"]);
+    std::fs::remove_file(bench.path("a.img")).unwrap();
+    for dir in ["/first", "/second", "/third"] {
+        bench.ok(&format!("get -q --degraded c.img {dir} out"));
+        for name in ["small", "large"] {
+            let [there, out] = ["in", "out"].map(|dir| std::fs::read(bench.path(dir).join(name)).unwrap());
+            assert!(there == out, "{dir}/{name}");
+        }
+        std::fs::remove_dir_all(bench.path("out")).unwrap();
+    }
+    // fsck-tests/060 and misc-tests/023 of btrfs-progs: a check and the use of space without a device.
+    for line in ["check --degraded c.img", "usage --degraded c.img"] {
+        let run = bench.run(line);
+        assert!(!run.err.contains("panic") && !run.out.is_empty(), "{line}: {} {}", run.status, run.err);
     }
 }
 
@@ -154,7 +186,9 @@ fn wrong_sets_and_occupied_devices_are_refused() {
         ("ls a.img,other.img", "of one file system"),
         ("device add a.img,b.img full.img", "is not empty"),
         ("device add a.img,b.img other.img", "holds btrfs"),
-        ("device add a.img,b.img tiny.img --size 1M", "space"),
+        ("device add a.img,b.img tiny.img --size 1M", "is too small: it has 1048576 bytes, and at least 16777216"),
+        ("device replace status a.img,b.img", "no mount"),
+        ("device cancel a.img", "no mount"),
         ("device replace a.img,b.img 7 new.img", "no device of this volume"),
         ("device resync --degraded a.img copy.img", "both device 1"),
         ("mkfs -d raid1c3 x.img y.img --size 64M", "needs 3 devices"),
@@ -165,6 +199,53 @@ fn wrong_sets_and_occupied_devices_are_refused() {
         let run = bench.run(line);
         assert!(run.status != 0 && run.err.contains(what), "{line}: {} {}", run.status, run.err);
     }
+    assert!(!bench.path("tiny.img").exists(), "a file that was made for nothing is removed");
+    is_whole(&bench, "a.img,b.img", &["/first"]);
+}
+
+/// The same command wanted --force.
+#[test]
+fn a_replace_that_was_killed_is_repeated() {
+    let bench = Bench::new();
+    mirror(&bench);
+    let uuid = |list: &str, index: usize| {
+        let rows: serde_json::Value = serde_json::from_str(&bench.ok(&format!("device list --json {list}"))).unwrap();
+        rows[index]["uuid"].as_str().unwrap().to_owned()
+    };
+    // As it is left: a mark with the UUID of the old device, and data.
+    let mark = |path: &str, uuid: &str| {
+        let digits: String = uuid.chars().filter(|digit| *digit != '-').collect();
+        let uuid: Vec<u8> = (0..16).map(|at| u8::from_str_radix(&digits[2 * at..][..2], 16).unwrap()).collect();
+        let device = FileDevice::open(bench.path(path), &FileOptions::default()).unwrap();
+        supers::mark_target(&device, Uuid(uuid.try_into().unwrap())).unwrap();
+        device.write_at(5 << 20, &[b"data"]).unwrap();
+    };
+    for name in ["new.img", "other.img"] {
+        File::create(bench.path(name)).unwrap().set_len(256 << 20).unwrap();
+    }
+    mark("new.img", &uuid("a.img,b.img", 1));
+    mark("other.img", &uuid("a.img,b.img", 0));
+    let refused = bench.run("device replace -q a.img,b.img b.img other.img");
+    assert!(refused.status != 0 && refused.err.contains("--force"), "{}", refused.err);
+    bench.ok("device replace start -q a.img,b.img b.img new.img");
+    is_whole(&bench, "a.img,new.img", &["/first"]);
+}
+
+#[test]
+fn a_member_that_is_too_short_is_named() {
+    let bench = Bench::new();
+    mirror(&bench);
+    for (len, why) in
+        [(100 << 20, "b.img (device 2) has 104857600 bytes, and the file system uses 268435456"), (0, "b.img")]
+    {
+        File::options().write(true).open(bench.path("b.img")).unwrap().set_len(len).unwrap();
+        for line in ["ls a.img,b.img", "mkdir a.img,b.img /x"] {
+            let refused = bench.run(line);
+            assert!(refused.status != 0 && refused.err.contains(why), "{line}: {}", refused.err);
+        }
+    }
+    bench.ok("mkdir --degraded a.img /x");
+    bench.ok("device replace -q --force a.img missing b.img");
     is_whole(&bench, "a.img,b.img", &["/first"]);
 }
 
@@ -262,8 +343,8 @@ fn a_seed_is_not_written_and_its_sprouts_are() {
     assert!(bench.run("ls b.img,base.img /second").status != 0, "sprouts are apart");
     let alone = bench.run("ls a.img");
     assert!(alone.status != 0 && alone.err.contains("1 of 2 devices"), "{}", alone.err);
-    let removed = bench.run("device remove a.img,base.img 1");
-    assert!(removed.status == 4 && removed.err.contains("is a seed of the volume"), "{}", removed.err);
+    let replaced = bench.run("device replace a.img,base.img 1 c.img");
+    assert!(replaced.status == 4 && replaced.err.contains("is a seed of the volume"), "{}", replaced.err);
     // Another seed is not taken for the sprout's own.
     bench.ok("mkfs -q --size 200M other.img");
     bench.ok("device seed other.img on");
@@ -271,6 +352,13 @@ fn a_seed_is_not_written_and_its_sprouts_are() {
     assert!(other.status == 3 && other.err.contains("UUID of a device"), "{} {}", other.status, other.err);
     bench.ok("device add a.img,base.img c.img --size 200M");
     is_whole(&bench, "c.img,a.img,base.img", &["/second"]);
+    // The sprouts become volumes of their own.
+    bench.ok("device remove a.img,c.img,base.img base.img");
+    is_whole(&bench, "a.img,c.img", &["/second"]);
+    bench.ok("device remove b.img,base.img 1");
+    is_whole(&bench, "b.img", &["/first"]);
+    let gone = bench.run("ls b.img,base.img");
+    assert!(gone.status != 0 && gone.err.contains("it was removed or replaced"), "{}", gone.err);
     assert!(std::fs::read(bench.path("base.img")).unwrap() == before, "the seed is as it was");
     bench.ok("device seed --force base.img off");
     bench.ok("mkdir base.img /x");

@@ -169,7 +169,8 @@ fn the_devices_of_a_mount_change_while_it_is_used() {
     for (line, why) in [
         ("device remove mnt 2", "needs 2 devices"),
         ("device remove mnt 7", "no device of this volume"),
-        ("device add mnt tiny.img --size 1M", "space"),
+        ("device add mnt tiny.img --size 1M", "too small"),
+        ("device cancel mnt", "no device is being"),
         ("device add mnt c.img --force", "in use"),
         ("device resync mnt a.img", "superblock"),
         ("resize 7:max mnt", "no device 7"),
@@ -213,6 +214,63 @@ fn a_device_that_comes_back_is_brought_up_to_date_while_mounted() {
     set.unmount();
     set.check("a.img,b.img");
     assert_eq!(bench.ok("cat --degraded b.img /two"), "only a has it");
+}
+
+#[test]
+fn the_progress_of_a_replace_is_told_and_it_is_cancelled() {
+    let Some(set) = Set::mirror() else { return };
+    let bench = &set.bench;
+    assert_eq!(bench.json("device status --json mnt")["state"], "none");
+    fs::write(bench.path("mnt/large"), pattern(120 << 20)).unwrap();
+    set.sync();
+    let mut replace = set.start("device replace mnt b.img c.img");
+    let start = Instant::now();
+    let running = loop {
+        let status = bench.json("device replace status --json mnt");
+        assert!(start.elapsed() < Duration::from_secs(10), "it does not begin");
+        if status["state"] != "none" && status["total_bytes"].as_u64().unwrap() > 0 {
+            break status;
+        }
+    };
+    assert!(running["total_bytes"].as_u64().unwrap() > 240 << 20, "{running}");
+    assert!(running["change"] == "replace" && running["id"] == 2, "{running}");
+    let busy = bench.run("device remove mnt 1");
+    let cancelled = bench.run("device replace cancel mnt");
+    let ended = replace.wait().unwrap();
+    if cancelled.status == 0 {
+        // It may have been faster.
+        assert!(busy.status != 0 && !busy.err.is_empty());
+        assert!(!ended.success());
+        let status = bench.json("device status --json mnt");
+        assert!(status["state"] == "cancelled" && status["failure"].is_null(), "{status}");
+        assert!(!bench.path("c.img").exists(), "the file that was made is removed");
+        assert_eq!(set.list()[1], (2, Some("b.img".to_owned())));
+        bench.ok("device replace -q mnt b.img c.img");
+    }
+    let status = bench.json("device status --json mnt");
+    assert!(status["state"] == "finished" && status["done_bytes"] == status["total_bytes"], "{status}");
+    assert!(bench.ok("device status mnt").contains("replace of device 2"));
+    set.is_whole();
+    set.unmount();
+    set.check("a.img,c.img");
+}
+
+#[test]
+fn a_member_that_is_truncated_is_given_up() {
+    let Some(set) = Set::mirror() else { return };
+    let bench = &set.bench;
+    set.sync();
+    File::options().write(true).open(bench.path("b.img")).unwrap().set_len(20 << 20).unwrap();
+    fs::write(set.file(3), contents(3, 1)).unwrap();
+    set.sync();
+    assert_eq!(set.list()[1], (2, None));
+    set.is_whole();
+    set.unmount();
+    bench.ok("mount -o degraded a.img mnt");
+    set.is_whole();
+    bench.ok("device replace -q mnt missing c.img");
+    set.unmount();
+    set.check("a.img,c.img");
 }
 
 #[test]

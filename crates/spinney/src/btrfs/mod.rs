@@ -33,9 +33,9 @@ pub use ::btrfs::{
     Compression, CompressionType, DeviceErrors, DeviceInfo, DeviceShare, DeviceState, DeviceUsage, Error, Fate,
     FileSharing, FsOptions, Generation, GroupUsage, HeldState, InodeFlags, InodeNo, LostRange, MakeOptions,
     MemberError, Named, NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind,
-    QuotaPage, QuotaReport, RebuildReport, Received, ScrubFault, ScrubOptions, ScrubProgress, ScrubReport,
-    ScrubbedKind, SendError, SendOptions, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, TreeOptions,
-    VerityAlgorithm, VerityDigest, Volume, VolumeInfo, VolumeOptions,
+    QuotaPage, QuotaReport, RebuildReport, Received, RemovalProgress, ScrubFault, ScrubOptions, ScrubProgress,
+    ScrubReport, ScrubbedKind, SendError, SendOptions, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId,
+    TreeOptions, VerityAlgorithm, VerityDigest, Volume, VolumeInfo, VolumeOptions,
 };
 
 /// Backups of subvolumes as differences, and restores.

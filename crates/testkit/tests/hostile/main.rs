@@ -7,6 +7,7 @@ mod caches;
 mod compressed_extents;
 mod cycles;
 mod generations;
+mod lying_members;
 mod members;
 mod orphans;
 mod sizes;

@@ -17,21 +17,21 @@ use super::{Image, options, reason};
 
 /// Too few for a mirror of the superblock.
 const SECOND_BYTES: u64 = 60 << 20;
-const FAR: u64 = 1 << 60;
+pub(super) const FAR: u64 = 1 << 60;
 
 /// A volume on two devices; the second one is empty but for its superblock.
-struct Pair {
-    first: Image,
-    second: Arc<MemoryDevice>,
-    edit: Editor,
+pub(super) struct Pair {
+    pub(super) first: Image,
+    pub(super) second: Arc<MemoryDevice>,
+    pub(super) edit: Editor,
 }
 
-fn dev_item(id: u64) -> Key {
+pub(super) fn dev_item(id: u64) -> Key {
     Key::new(objectid::DEV_ITEMS, DEV_ITEM, id)
 }
 
 impl Pair {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let first = Image::new(|volume| volume.write("file", "contents").unwrap());
         let edit = first.edit();
         let second = Arc::new(MemoryDevice::new(SECOND_BYTES));
@@ -61,21 +61,21 @@ impl Pair {
         pair
     }
 
-    fn devices(&self) -> Vec<Arc<dyn Device>> {
+    pub(super) fn devices(&self) -> Vec<Arc<dyn Device>> {
         vec![self.first.any_device(), self.second.clone()]
     }
 
-    fn change_second(&self, change: impl Fn(&mut DiskSuperblock)) {
+    pub(super) fn change_second(&self, change: impl Fn(&mut DiskSuperblock)) {
         let edit = Editor::new(self.second.clone()).unwrap();
         edit.change_superblock_at(SUPERBLOCK_OFFSET, change).unwrap();
     }
 
-    fn change_both(&self, change: impl Fn(&mut DiskSuperblock)) {
+    pub(super) fn change_both(&self, change: impl Fn(&mut DiskSuperblock)) {
         self.edit.change_superblock(&change).unwrap();
         self.change_second(change);
     }
 
-    fn change_item(&self, id: u64, change: impl FnOnce(&mut DevItem)) {
+    pub(super) fn change_item(&self, id: u64, change: impl FnOnce(&mut DevItem)) {
         let change = |bytes: &mut [u8]| change(DevItem::parse_mut(bytes).unwrap());
         self.edit.change_item(TreeId::CHUNK, &dev_item(id), change).unwrap();
     }
@@ -159,7 +159,7 @@ fn devices_that_are_not_what_they_say_are_refused() {
 
     let pair = Pair::new();
     pair.change_second(|fields| fields.dev_item.total_bytes = FAR.into());
-    assert!(reason(&pair.refused()).contains("size of the device"));
+    assert!(reason(&pair.refused()).contains("it was cut short"));
 
     let pair = Pair::new();
     pair.change_item(2, |item| item.uuid = Uuid([3; 16]));

@@ -6,11 +6,13 @@
 //! error, a rescue and a mount must show the same contents, and reading must not change a byte of the devices. Then
 //! Spinney and the kernel write in turns ([`writing`]), and the devices change while Spinney has the volume mounted
 //! ([`mounting`]). For volumes with parity, Spinney must refuse to write, a scrub must find no wrong parity, and a
-//! balance converts them. The last part tests seeds ([`sprouts`]).
+//! balance converts them. The last part tests seeds ([`sprouts`]). With `--rounds`, Spinney and the kernel change one
+//! volume in turns instead ([`ping_pong`]).
 //!
 //! Needs root, without which it is skipped, and a built `spinney` program. Called by `cargo trials several-devices`.
 
 mod mounting;
+mod ping_pong;
 mod sprouts;
 mod writing;
 
@@ -89,6 +91,9 @@ pub(crate) struct Options {
     /// Seed of the files' contents.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Only change one volume in turns, in so many rounds that are chosen at random.
+    #[arg(long, value_name = "COUNT", conflicts_with = "only")]
+    rounds: Option<u64>,
     /// Directory for the images
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
@@ -108,6 +113,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     std::fs::create_dir_all(&folder)?;
     let wanted = LAYOUTS.iter().filter(|layout| options.only.as_ref().is_none_or(|only| layout.name.contains(only)));
     let trial = |layout| Trial { layout, folder: &folder, program: &program };
+    if let (Some(rounds), Some(layout)) = (options.rounds, LAYOUTS.first()) {
+        let played = trial(layout).ping_pong(rounds, options.seed);
+        std::fs::remove_dir_all(&folder)?;
+        return played.with_context(|| format!("ping-pong, seed {}", options.seed));
+    }
     let tried = wanted.clone().try_for_each(|layout| {
         let tried = trial(layout).run(options.seed);
         tried.with_context(|| format!("{}, seed {}", layout.name, options.seed))
@@ -297,6 +307,18 @@ impl Attached {
         let others = others.iter().map(|device| format!(",device={device}")).collect::<String>();
         let mount = Mount::of_device(first, &format!("{options}{others}"))?;
         Ok(OnLoop { mount, _devices: self })
+    }
+}
+
+impl Attached {
+    /// Detaches the devices when the mount that took them lets them go.
+    fn leave_to_mount(mut self) {
+        for device in std::mem::take(&mut self.0) {
+            // The kernel keeps a loop device in use until then.
+            if let Err(error) = run_program("losetup", &["-d", &device]) {
+                eprintln!("{error:#}");
+            }
+        }
     }
 }
 

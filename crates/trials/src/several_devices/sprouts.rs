@@ -38,7 +38,15 @@ impl Trial<'_> {
                 self.fill_by_kernel(&pair, "rw", "kernel", seed + 2)?;
                 self.same_by_both(&pair, "rw").context("written by the kernel")?;
                 self.fill_by_library(&pair, false, "second", seed + 3)?;
-                self.same_by_both(&pair, "rw").context("written by us again")
+                self.same_by_both(&pair, "rw").context("written by us again")?;
+                // The seed leaves.
+                let list = super::joined(&pair).display().to_string();
+                self.program(&["device", "remove", &list, &shown(&base)].map(str::to_owned))?;
+                let [new, _] = &pair;
+                let alone = std::slice::from_ref(new);
+                self.same_by_both(alone, "rw").context("without the seed")?;
+                self.fill_by_kernel(alone, "rw", "alone", seed + 4)?;
+                self.same_by_both(alone, "rw").context("written without the seed")
             };
             turns().with_context(|| format!("the sprout that is {name}"))?;
         }

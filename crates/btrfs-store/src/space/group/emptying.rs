@@ -15,6 +15,25 @@ impl BlockGroup {
         closes
     }
 
+    /// Closes an abandoned group, where `give_up` can do without its free bytes; false where it cannot.
+    pub(crate) fn close_abandoned(&self, give_up: impl FnOnce(Free) -> bool) -> bool {
+        let state = self.state.lock();
+        if self.read_only || self.is_closed() || !self.is_abandoned() {
+            return true;
+        }
+        let is_given_up = give_up(match &state.space {
+            Space::Loaded(map) => Free::Loaded(map.bytes()),
+            Space::Unloaded { counted, .. } => Free::Unloaded(*counted),
+        });
+        self.is_closed.fetch_or(is_given_up, Relaxed);
+        is_given_up
+    }
+
+    /// True for a fixed group that has nothing in it: its chunk can be removed.
+    pub(crate) fn is_fixed_and_empty(&self) -> bool {
+        self.is_fixed() && self.bytes().used == 0 && self.bytes().pinned == 0
+    }
+
     /// Takes back [`Self::close`]; returns the bytes that are free in it.
     pub(crate) fn reopen(&self) -> u64 {
         let state = self.state.lock();

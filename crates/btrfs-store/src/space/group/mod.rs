@@ -2,14 +2,17 @@
 //! by allocation, pinning and relocation.
 //!
 //! Free space is loaded when it is first needed; until then the group keeps what became free and what is held. A fixed
-//! group, which a seed has or missing devices, gives nothing even when it is loaded. `emptying` closes and retires.
+//! group, which lies on missing devices, gives nothing even when it is loaded. `emptying` closes and retires.
 //!
 //! Failure: `Corrupt` where free space contradicts the group's item, or a run is freed twice.
 
 mod emptying;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
@@ -18,6 +21,7 @@ use super::changes::{Change, GroupChanges, Place, What, bytes_of, coalesced, net
 use super::free_map::{Cursor, FreeMap, Run, Want};
 use crate::error::{Result, SpaceKind};
 use crate::locks::{Mutex, MutexGuard, Rank};
+use btrfs_pool::Occupancy;
 
 /// Runs that are shown before others may allocate again: a discard takes some microseconds.
 const RUNS_SHOWN: usize = 64;
@@ -54,6 +58,11 @@ pub struct BlockGroup {
     /// It is being emptied: nothing is allocated from it, and bytes freed in it are not available. Changes under the
     /// lock of the state.
     is_closed: AtomicBool,
+    /// A device failed that had its only copy, when nothing was in it: it stays closed.
+    is_abandoned: AtomicBool,
+    /// Bytes that are allocated, in use or pinned. Threads that allocate add to it before they look whether the group
+    /// is abandoned, and the thread that abandons it looks at it afterwards, so no lock is needed.
+    taken_bytes: AtomicU64,
     /// No free run is longer; 0 until loaded. A hint outside the lock.
     len_bound: AtomicU64,
     /// Something in the state waits for the commit. A hint outside the lock.
@@ -139,6 +148,17 @@ pub struct GroupBytes {
     pub pinned: u64,
 }
 
+impl Occupancy for BlockGroup {
+    fn close_if_empty(&self) -> bool {
+        let was_abandoned = self.is_abandoned.swap(true, SeqCst);
+        let is_empty = self.taken_bytes.load(SeqCst) == 0;
+        if !is_empty && !was_abandoned {
+            self.is_abandoned.store(false, SeqCst);
+        }
+        is_empty
+    }
+}
+
 impl BlockGroup {
     pub(crate) fn new(info: GroupInfo) -> Self {
         let excluded_bytes = info.excluded.iter().map(|run| run.len).sum();
@@ -152,6 +172,8 @@ impl BlockGroup {
             read_only: info.read_only,
             is_only_left: info.is_only_left,
             is_closed: AtomicBool::new(info.is_only_left),
+            is_abandoned: AtomicBool::new(false),
+            taken_bytes: AtomicU64::new(info.used),
             len_bound: AtomicU64::new(0),
             is_touched: AtomicBool::new(false),
             state: Mutex::new(
@@ -187,13 +209,18 @@ impl BlockGroup {
     /// Nothing may be allocated from it.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        self.read_only || self.is_closed()
+        self.is_fixed() || self.is_closed()
     }
 
-    /// Nothing can ever be written to it while the volume is open: a seed has it, or devices that are missing.
+    /// Nothing can ever be written to it while the volume is open: it lies on devices that are missing.
     #[must_use]
-    pub const fn is_fixed(&self) -> bool {
-        self.read_only
+    pub fn is_fixed(&self) -> bool {
+        self.read_only || self.is_abandoned()
+    }
+
+    /// It was closed when a device failed.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(SeqCst)
     }
 
     /// It can be emptied, and is not written otherwise.
@@ -294,28 +321,37 @@ impl BlockGroup {
     /// Takes a run, or says that there is none. Does not wait when `wait` is false and
     /// another thread is allocating here.
     pub(crate) fn take(&self, kind: SpaceKind, want: &Want, wait: bool) -> Option<Run> {
-        if self.is_fixed() {
-            return None;
-        }
         let mut state = self.lock(wait)?;
         let (map, cursor) = state.map_and_cursor(kind)?;
-        let taken = map.take(cursor, want);
-        self.len_bound.store(map.len_bound(), Relaxed);
+        self.while_claimed(|| {
+            let taken = map.take(cursor, want);
+            self.len_bound.store(map.len_bound(), Relaxed);
+            taken
+        })
+    }
+
+    /// Takes a run, unless nothing may be allocated here.
+    fn while_claimed(&self, take: impl FnOnce() -> Option<Run>) -> Option<Run> {
+        // One byte for a run that is not known yet.
+        self.taken_bytes.fetch_add(1, SeqCst);
+        let taken = if self.is_fixed() { None } else { take() };
+        self.taken_bytes.fetch_add(taken.map_or(0, |run| run.len), SeqCst);
+        self.taken_bytes.fetch_sub(1, SeqCst);
         taken
     }
 
     /// Takes exactly this range if it is free.
     pub(crate) fn take_at(&self, kind: SpaceKind, range: Run, window: u64) -> bool {
-        if self.is_fixed() {
-            return false;
-        }
         let mut state = self.state.lock();
         let Some((map, cursor)) = state.map_and_cursor(kind) else {
             return false;
         };
-        let taken = map.take_at(cursor, range, window);
-        self.len_bound.store(map.len_bound(), Relaxed);
-        taken
+        let taken = self.while_claimed(|| {
+            let is_taken = map.take_at(cursor, range, window);
+            self.len_bound.store(map.len_bound(), Relaxed);
+            is_taken.then_some(range)
+        });
+        taken.is_some()
     }
 
     /// Gives up the window behind `kept` bytes from `at` on.
@@ -369,6 +405,9 @@ impl BlockGroup {
 
     fn give_locked(&self, state: &mut State, runs: &[Run]) -> Result<Given, Corrupt> {
         debug_assert!(runs.iter().all(|run| self.contains(*run)), "runs become free in the group that they lie in");
+        // More than was taken only where something is freed twice, which is found below.
+        let less = |taken: u64| Some(taken.saturating_sub(bytes_of(runs)));
+        let _ = self.taken_bytes.fetch_update(SeqCst, SeqCst, less);
         state.may_take_room = true;
         match &mut state.space {
             Space::Unloaded { held, counted } => {

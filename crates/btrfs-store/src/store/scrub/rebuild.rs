@@ -23,7 +23,7 @@ use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_disk::verify;
 use btrfs_disk::{DevId, Generation, Logical};
 use btrfs_pool::plan::plan;
-use btrfs_pool::{Expect, Part, Purpose, supers};
+use btrfs_pool::{Expect, MemberError, Part, Purpose, supers};
 use codec::checksum::checksum_many;
 
 use super::outdated::Outdated;
@@ -100,7 +100,7 @@ impl Store {
     /// that data that was being written before is in the trees, and calls [`Rebuild::look`].
     ///
     /// # Errors
-    /// `Bug` for a device that the file system does not have; `NoSpace` for a target that is too small; `Unsupported`
+    /// `Bug` for a device that the file system does not have; `Members` for a target that is too small; `Unsupported`
     /// while another device is rebuilt; `ReadOnly`.
     pub fn rebuild(&self, id: DevId, target: Arc<dyn Device>, since: Generation) -> Result<Rebuild> {
         let engine = &self.0;
@@ -110,7 +110,12 @@ impl Store {
         let needed = engine.device(id)?.total_bytes();
         let available = target.size_bytes();
         if available < needed {
-            return Err(Error::NoSpace { kind: crate::SpaceKind::System, needed, available });
+            let too_small = MemberError::TooSmall { device: target.name().to_owned(), found: available, least: needed };
+            return Err(Error::Members(Box::new(too_small)));
+        }
+        if since.0 == 0 {
+            // A device that another one is to take the place of has a superblock; this one has none before the end.
+            supers::mark_target(&*target, engine.device(id)?.uuid())?;
         }
         engine.pool().begin_twin(id, Arc::clone(&target))?;
         Ok(Rebuild {
@@ -137,6 +142,12 @@ impl Drop for Rebuild {
 }
 
 impl Rebuild {
+    /// The logical address up to which everything is done.
+    #[must_use]
+    pub fn done_until(&self) -> u64 {
+        self.next
+    }
+
     /// Commits, and goes on with that state.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use spinney::btrfs::{RebuildReport, Volume, open_with};
 use spinney::{Devices, VolumeOptions};
 
 use super::report::{Changed, Rebuilt, Row, find};
-use super::{Add, MISSING, New, Remove, Replace, Resync};
+use super::{Add, MISSING, New, Remove, Replacement, Resync, remove_unless_member};
 use crate::btrfs::format;
 use crate::commands::failure::Failure;
 use crate::commands::image::{ImageArgs, explain, open_devices};
@@ -23,8 +23,10 @@ pub(super) fn list(image: &ImageArgs) -> Result<Vec<Row>> {
 
 pub(super) fn add(command: &Add) -> Result<Changed> {
     let (_, volume) = open(&command.image, false, command.image.degraded)?;
-    let new = New { path: &command.new, size: command.size, force: command.force }.open()?;
-    let id = volume.add_device(&new).with_context(|| command.new.display().to_string())?;
+    let new = New { path: &command.new, size: command.size, force: command.force, old: None };
+    let (device, target) = new.open()?;
+    let added = volume.add_device(&device).with_context(|| command.new.display().to_string());
+    let id = added.inspect_err(|_| target.remove_new())?;
     volume.close()?;
     Ok(Changed { id })
 }
@@ -32,21 +34,28 @@ pub(super) fn add(command: &Add) -> Result<Changed> {
 pub(super) fn remove(command: &Remove) -> Result<Changed> {
     let (_, volume) = open(&command.image, false, command.image.degraded || command.old == MISSING)?;
     let old = find(rows(&volume), &command.old)?;
-    old.refuse_seed()?;
-    let removed = volume.remove_device(old.id, &mut |_| ControlFlow::Continue(()));
+    let progress = Arc::new(Progress::default());
+    let bar = Bar::new(&progress, !command.json);
+    let removed = volume.remove_device(old.id, &mut |now| {
+        progress.bytes.store(now.moved_bytes, Ordering::Relaxed);
+        progress.bytes_total.store(now.total_bytes, Ordering::Relaxed);
+        ControlFlow::Continue(())
+    });
+    drop(bar);
     removed.with_context(|| command.old.clone())?;
     volume.close()?;
     Ok(Changed { id: old.id })
 }
 
-pub(super) fn replace(command: &Replace) -> Result<Rebuilt> {
+pub(super) fn replace(command: &Replacement) -> Result<Rebuilt> {
     let (_, volume) = open(&command.image, false, command.image.degraded || command.old == MISSING)?;
     let old = find(rows(&volume), &command.old)?;
     old.refuse_seed()?;
-    let new = New { path: &command.new, size: Some(old.total_bytes), force: command.force }.open()?;
-    let name = new.name().to_owned();
-    let rebuilt = shown(&old, command.quiet, |watch| volume.replace_device(old.id, new, watch));
-    let report = rebuilt.with_context(|| name)?;
+    let new = New { path: &command.new, size: Some(old.total_bytes), force: command.force, old: Some(&old) };
+    let (device, target) = new.open()?;
+    let name = device.name().to_owned();
+    let rebuilt = shown(command.quiet, |watch| volume.replace_device(old.id, device, watch));
+    let report = rebuilt.with_context(|| name).inspect_err(|_| remove_unless_member(&target))?;
     volume.close()?;
     Ok(report.into())
 }
@@ -56,9 +65,7 @@ pub(super) fn resync(command: &Resync) -> Result<Rebuilt> {
     let stale = blockdev::open(&Locator::parse(&command.stale)?, Access::WRITE).with_context(shown_name)?;
     check_is_behind(command, &stale)?;
     let (_, volume) = open(&command.image, false, true)?;
-    let missing = rows(&volume);
-    let first = missing.first().cloned().context("no device")?;
-    let rebuilt = shown(&first, command.quiet, |watch| volume.resync_device(stale, watch));
+    let rebuilt = shown(command.quiet, |watch| volume.resync_device(stale, watch));
     let report = rebuilt.map_err(|error| Failure::refused(format!("{}: {error}", shown_name())))?;
     volume.close()?;
     Ok(report.into())
@@ -95,12 +102,12 @@ fn rows(volume: &Volume) -> Vec<Row> {
 }
 
 /// Runs a rebuild with a progress bar.
-fn shown<T>(old: &Row, quiet: bool, run: impl FnOnce(&mut dyn FnMut(&RebuildReport) -> ControlFlow<()>) -> T) -> T {
+fn shown<T>(quiet: bool, run: impl FnOnce(&mut dyn FnMut(&RebuildReport) -> ControlFlow<()>) -> T) -> T {
     let progress = Arc::new(Progress::default());
-    progress.bytes_total.store(old.allocated_bytes, Ordering::Relaxed);
     let _bar = Bar::new(&progress, !quiet);
     run(&mut |report| {
-        progress.bytes.store(report.written_bytes.saturating_add(report.same_bytes), Ordering::Relaxed);
+        progress.bytes.store(report.done_bytes, Ordering::Relaxed);
+        progress.bytes_total.store(report.total_bytes, Ordering::Relaxed);
         ControlFlow::Continue(())
     })
 }

@@ -9,6 +9,7 @@
 
 mod image;
 mod mounted;
+mod progress;
 mod report;
 mod served;
 
@@ -16,19 +17,24 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 use spinney::blockdev::backends::{FileDevice, FileOptions};
 use spinney::blockdev::{self, Access, Locator};
+use spinney::btrfs::pool::supers::{marked_target, read_one};
+
+use report::Row;
 
 use super::scrub::Stats;
 use super::seed::Seed;
 use crate::commands::failure::{Failure, Status};
 use crate::commands::human::parse_bytes;
 use crate::commands::image::ImageArgs;
+use crate::commands::names;
 use crate::commands::output::Output;
 use crate::existing_data;
 use crate::target::Target;
 
+pub(in crate::btrfs) use progress::Changing;
 pub(in crate::btrfs) use served::{Resyncing, only_reads, serve};
 
 /// The name of a missing device.
@@ -82,8 +88,10 @@ enum Command {
     #[command(after_help = concat!(
         "The contents come from all copies that are there. A range without any good copy is told, and left\n",
         "out. The new device is read back before the old one is overwritten. An interruption leaves the volume\n",
-        "as it was.\n\n",
+        "as it was, and the same command may be repeated.\n\n",
         "Examples:\n",
+        "  spinney device replace status ./mnt\n",
+        "  spinney device replace cancel ./mnt\n",
         "  spinney device replace a.img,b.img b.img new.img\n",
         "  spinney device replace a.img missing new.img\n",
         "  spinney device replace --json a.img,b.img 2 /dev/vdc | jq .written_bytes"
@@ -98,6 +106,22 @@ enum Command {
         "  spinney device resync --json a.img b.img | jq .written_bytes"
     ))]
     Resync(Resync),
+    /// Show the progress of a change of the devices of a mount: replace, remove or resync
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney device status ./mnt\n",
+        "  spinney device status --json ./mnt | jq '{state, done_bytes, total_bytes, rate, seconds_left}'"
+    ))]
+    Status(OnServer),
+    /// Cancel a change of the devices of a mount
+    #[command(after_help = concat!(
+        "A device that was being replaced or brought up to date is as before, and the device that was to take\n",
+        "its place is emptied. A device that was being removed stays, with less on it.\n\n",
+        "Examples:\n",
+        "  spinney device cancel ./mnt\n",
+        "  spinney device cancel --json ./mnt | jq -r .state"
+    ))]
+    Cancel(OnServer),
     /// Show the error counters of the devices, as `btrfs device stats`
     #[command(after_help = concat!(
         "They are kept in the volume, by the kernel too: errors met since they were set to zero. Exit status\n",
@@ -158,7 +182,78 @@ struct Remove {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Replace {
+    #[command(subcommand)]
+    order: Option<Order>,
+    #[command(flatten)]
+    start: WithoutOrder,
+}
+
+/// The words of a replacement, if they are there: clap's own `Option` does not see them behind another flattened field.
+#[derive(Debug)]
+struct WithoutOrder(Option<Replacement>);
+
+impl FromArgMatches for WithoutOrder {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_there = matches.contains_id("old");
+        is_there.then(|| Replacement::from_arg_matches(matches)).transpose().map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for WithoutOrder {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        Replacement::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Replacement::augment_args_for_update(command)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Order {
+    /// Replace a device, as without this word
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney device replace start a.img missing new.img\n",
+        "  spinney device replace start --json a.img,b.img 2 /dev/vdc | jq .written_bytes"
+    ))]
+    Start(Replacement),
+    /// Show how far the server of a mount is, as `device status`
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney device replace status ./mnt\n",
+        "  spinney device replace status --json ./mnt | jq '{done_bytes, total_bytes, rate, seconds_left}'"
+    ))]
+    Status(OnServer),
+    /// Cancel it on a mount, as `device cancel`: the devices are as before
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney device replace cancel ./mnt\n",
+        "  spinney device replace cancel --json ./mnt | jq -r .state"
+    ))]
+    Cancel(OnServer),
+}
+
+/// A question or an order to the server of a mount.
+#[derive(Debug, Args)]
+struct OnServer {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Report as JSON: {state, change, id, target, done_bytes, total_bytes, began_at, took_ms, failure, rate,
+    /// seconds_left}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Replacement {
     #[command(flatten)]
     image: ImageArgs,
     /// The device to replace
@@ -200,6 +295,8 @@ impl Device {
             Command::Add(command) => command.run(out),
             Command::Remove(command) => command.run(out),
             Command::Replace(command) => command.run(out),
+            Command::Status(command) => command.status(out),
+            Command::Cancel(command) => command.cancel(out),
             Command::Resync(command) => command.run(out),
             Command::Stats(command) => command.run(out),
             Command::Seed(command) => command.run(out),
@@ -220,7 +317,11 @@ impl List {
 impl Add {
     fn run(&self, out: &mut Output) -> Result<()> {
         let changed = match self.image.mounted_dir()? {
-            Some(dir) => mounted::add(&dir, new_file(&self.new, self.size, self.force)?)?,
+            Some(dir) => {
+                let new = New { path: &self.new, size: self.size, force: self.force, old: None };
+                let (device, target) = new.open_file()?;
+                mounted::add(&dir, device).inspect_err(|_| remove_unless_member(&target))?
+            }
             None => image::add(self)?,
         };
         if self.json {
@@ -233,7 +334,7 @@ impl Add {
 impl Remove {
     fn run(&self, out: &mut Output) -> Result<()> {
         let changed = match self.image.mounted_dir()? {
-            Some(dir) => mounted::remove(&dir, &self.old)?,
+            Some(dir) => mounted::remove(&dir, &self.old, !self.json)?,
             None => image::remove(self)?,
         };
         if self.json {
@@ -245,10 +346,44 @@ impl Remove {
 
 impl Replace {
     fn run(&self, out: &mut Output) -> Result<()> {
+        match (&self.order, &self.start.0) {
+            (Some(Order::Start(start)), _) | (None, Some(start)) => start.run(out),
+            (Some(Order::Status(command)), _) => command.status(out),
+            (Some(Order::Cancel(command)), _) => command.cancel(out),
+            (None, None) => Err(Failure::usage("IMAGE is missing").into()),
+        }
+    }
+}
+
+impl OnServer {
+    fn status(&self, out: &mut Output) -> Result<()> {
+        mounted::status(&self.dir()?)?.tell(self.json, out)
+    }
+
+    fn cancel(&self, out: &mut Output) -> Result<()> {
+        mounted::cancel(&self.dir()?)?.tell(self.json, out)
+    }
+
+    fn dir(&self) -> Result<PathBuf> {
+        let image = || self.image.image.display().to_string();
+        let text = "no mount; a change of an image runs in its command, which a signal (Ctrl-C) ends";
+        let dir = self.image.mounted_dir()?;
+        Ok(dir.ok_or_else(|| Failure::usage(format!("{}: {text}", image())))?)
+    }
+}
+
+impl Replacement {
+    fn run(&self, out: &mut Output) -> Result<()> {
         let rebuilt = match self.image.mounted_dir()? {
             Some(dir) => {
                 let old = mounted::find(&dir, &self.old)?;
-                mounted::replace(&dir, &old, new_file(&self.new, Some(old.total_bytes), self.force)?)?
+                old.refuse_seed()?;
+                let size = Some(old.total_bytes);
+                let new = New { path: &self.new, size, force: self.force, old: Some(&old) };
+                let (device, target) = new.open_file()?;
+                let has_bar = !self.quiet && !self.json;
+                let replaced = mounted::replace(&dir, &old, device, has_bar);
+                replaced.inspect_err(|_| remove_unless_member(&target))?
             }
             None => image::replace(self)?,
         };
@@ -262,7 +397,8 @@ impl Resync {
             Some(dir) => {
                 let path = plain_path(&Locator::parse(&self.stale)?)?;
                 let device = FileDevice::open(&path, &FileOptions::default());
-                mounted::resync(&dir, device.with_context(|| path.display().to_string())?)?
+                let device = device.with_context(|| path.display().to_string())?;
+                mounted::resync(&dir, device, !self.quiet && !self.json)?
             }
             None => image::resync(self)?,
         };
@@ -275,16 +411,28 @@ struct New<'a> {
     path: &'a Path,
     size: Option<u64>,
     force: bool,
+    /// The device whose place it takes.
+    old: Option<&'a Row>,
 }
 
 impl New<'_> {
     /// The device, and whether a file is to be made; not opened yet.
-    fn inspect(&self) -> Result<(Locator, bool)> {
+    fn inspect(&self) -> Result<(Target, bool)> {
         let target = Target::inspect(self.path, self.path, true)?;
-        if !self.force {
+        if !self.force && !self.was_begun(&target) {
             target.refuse_occupied(false)?;
         }
-        Ok((target.part, self.size.is_some() && !target.is_device))
+        let is_file = self.size.is_some() && !target.is_device;
+        Ok((target, is_file))
+    }
+
+    /// True for the target of the same replacement, which was cut short.
+    fn was_begun(&self, target: &Target) -> bool {
+        let marked = || {
+            let device = blockdev::open(&target.part, Access { unlocked: true, ..Access::READ }).ok()?;
+            marked_target(&*device)
+        };
+        self.old.is_some_and(|old| marked().is_some_and(|uuid| names::uuid(&uuid.0) == old.uuid))
     }
 
     /// Prepares the opened device.
@@ -298,23 +446,31 @@ impl New<'_> {
         device.flush().with_context(shown)
     }
 
-    fn open(&self) -> Result<std::sync::Arc<dyn blockdev::Device>> {
-        let (part, create) = self.inspect()?;
-        let opened = blockdev::open(&part, Access { create, ..Access::WRITE });
+    fn open(&self) -> Result<(std::sync::Arc<dyn blockdev::Device>, Target)> {
+        let (target, create) = self.inspect()?;
+        let opened = blockdev::open(&target.part, Access { create, ..Access::WRITE });
         let device = opened.with_context(|| self.path.display().to_string())?;
         self.prepare(&*device, create)?;
-        Ok(device)
+        Ok((device, target))
+    }
+
+    /// As [`New::open`], for the server of a mount: a file or block device of this machine.
+    fn open_file(&self) -> Result<(FileDevice, Target)> {
+        let (target, create) = self.inspect()?;
+        let options = FileOptions { create, ..FileOptions::default() };
+        let device = FileDevice::open(plain_path(&target.part)?, &options);
+        let device = device.with_context(|| self.path.display().to_string())?;
+        self.prepare(&device, create)?;
+        Ok((device, target))
     }
 }
 
-/// As [`New::open`], for the server of a mount: a file or block device of this machine.
-fn new_file(path: &Path, size: Option<u64>, force: bool) -> Result<FileDevice> {
-    let new = New { path, size, force };
-    let (part, create) = new.inspect()?;
-    let options = FileOptions { create, ..FileOptions::default() };
-    let device = FileDevice::open(plain_path(&part)?, &options).with_context(|| path.display().to_string())?;
-    new.prepare(&device, create)?;
-    Ok(device)
+/// Removes the file that a failed change has made, unless it is a device of the volume already.
+fn remove_unless_member(target: &Target) {
+    let device = blockdev::open(&target.part, Access { unlocked: true, ..Access::READ });
+    if device.is_ok_and(|device| read_one(&*device, 0).is_err()) {
+        target.remove_new();
+    }
 }
 
 /// The path of a whole file or block device.

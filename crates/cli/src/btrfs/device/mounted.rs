@@ -2,6 +2,9 @@
 
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use anyhow::{Context as _, Result};
 use serde::de::DeserializeOwned;
@@ -9,10 +12,13 @@ use spinney::blockdev::Device as _;
 use spinney::blockdev::backends::FileDevice;
 use spinney::remote::send_descriptor;
 
+use super::progress::{ChangeStatus, State};
 use super::report::{Changed, Rebuilt, Row};
 use super::{report, served};
 use crate::commands::failure::Failure;
 use crate::commands::on_mount::OnMount;
+use crate::commands::polling::Polling;
+use crate::commands::progress::{Bar, Progress};
 
 pub(super) fn list(dir: &Path) -> Result<Vec<Row>> {
     ask(dir, served::LIST, Vec::new(), None)
@@ -20,25 +26,71 @@ pub(super) fn list(dir: &Path) -> Result<Vec<Row>> {
 
 /// The device that a text names.
 pub(super) fn find(dir: &Path, text: &str) -> Result<Row> {
-    let row = report::find(list(dir)?, text)?;
-    row.refuse_seed()?;
-    Ok(row)
+    report::find(list(dir)?, text)
 }
 
 pub(super) fn add(dir: &Path, new: FileDevice) -> Result<Changed> {
     ask(dir, served::ADD, Vec::new(), Some(new))
 }
 
-pub(super) fn remove(dir: &Path, old: &str) -> Result<Changed> {
-    ask(dir, served::REMOVE, vec![find(dir, old)?.id.to_string()], None)
+pub(super) fn remove(dir: &Path, old: &str, has_bar: bool) -> Result<Changed> {
+    let words = vec![find(dir, old)?.id.to_string()];
+    shown(dir, has_bar, || ask(dir, served::REMOVE, words, None))
 }
 
-pub(super) fn replace(dir: &Path, old: &Row, new: FileDevice) -> Result<Rebuilt> {
-    ask(dir, served::REPLACE, vec![old.id.to_string()], Some(new))
+pub(super) fn replace(dir: &Path, old: &Row, new: FileDevice, has_bar: bool) -> Result<Rebuilt> {
+    shown(dir, has_bar, || ask(dir, served::REPLACE, vec![old.id.to_string()], Some(new)))
 }
 
-pub(super) fn resync(dir: &Path, stale: FileDevice) -> Result<Rebuilt> {
-    ask(dir, served::RESYNC, Vec::new(), Some(stale))
+pub(super) fn resync(dir: &Path, stale: FileDevice, has_bar: bool) -> Result<Rebuilt> {
+    shown(dir, has_bar, || ask(dir, served::RESYNC, Vec::new(), Some(stale)))
+}
+
+/// The running change of the devices, or the last one.
+pub(super) fn status(dir: &Path) -> Result<ChangeStatus> {
+    ask(dir, served::STATUS, Vec::new(), None)
+}
+
+/// Cancels the running change, and waits until it has ended.
+pub(super) fn cancel(dir: &Path) -> Result<ChangeStatus> {
+    OnMount::connect(dir)?
+        .take(vec![served::CANCEL.to_owned()], std::io::sink())
+        .with_context(|| dir.display().to_string())?;
+    let mut polling = Polling::default();
+    loop {
+        let status = status(dir)?;
+        if status.state != State::Running {
+            return Ok(status);
+        }
+        polling.wait();
+    }
+}
+
+/// Shows the progress while the server works.
+fn shown<T>(dir: &Path, has_bar: bool, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+    let progress = Arc::new(Progress::default());
+    let bar = Bar::new(&progress, has_bar);
+    if !bar.is_shown() {
+        return ask();
+    }
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut polling = Polling::default();
+            while !has_ended.load(Ordering::Acquire) {
+                // The answer to the change says whether something failed.
+                if let Ok(status) = status(dir) {
+                    progress.bytes.store(status.done_bytes, Ordering::Relaxed);
+                    progress.bytes_total.store(status.total_bytes, Ordering::Relaxed);
+                }
+                thread::park_timeout(polling.interval());
+            }
+        });
+        let done = ask();
+        has_ended.store(true, Ordering::Release);
+        watching.thread().unpark();
+        done
+    })
 }
 
 /// Has the server run a job, with a device that this program opened for it.

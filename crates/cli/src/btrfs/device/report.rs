@@ -22,7 +22,7 @@ const LINES_MAX: usize = 50;
 pub(super) struct Row {
     pub(super) id: u64,
     pub(super) path: Option<String>,
-    uuid: String,
+    pub(super) uuid: String,
     device_bytes: u64,
     pub(super) total_bytes: u64,
     pub(super) allocated_bytes: u64,
@@ -37,13 +37,15 @@ impl Row {
         Ok(writeln!(out, "{:>4}  {path}: {allocated} of {total} allocated", self.id)?)
     }
 
-    /// Fails for a seed of the volume: a sprout cannot lose its seed.
+    /// Fails for a seed of the volume, whose place no device of this volume alone can take.
     ///
     /// # Errors
     /// `Unsupported` for a seed.
     pub(super) fn refuse_seed(&self) -> Result<()> {
         let name = self.path.as_deref().unwrap_or(MISSING);
-        let text = format!("{name}: this device is a seed of the volume and cannot be removed or replaced");
+        let text = format!(
+            "{name}: this device is a seed of the volume and cannot be replaced; `device remove` moves its contents"
+        );
         if self.seed { Err(Failure::new(Status::Unsupported, text).into()) } else { Ok(()) }
     }
 }

@@ -205,9 +205,9 @@ impl ScrubStatus {
         let began = human::time_short(Time { sec: self.began_at, nsec: 0 });
         writeln!(out, "Scrub started:   {began} UTC{}", if self.read_only { ", read-only" } else { "" })?;
         writeln!(out, "Status:          {state}")?;
-        writeln!(out, "Duration:        {}", clock(self.took_ms / 1000))?;
+        writeln!(out, "Duration:        {}", human::clock(self.took_ms / 1000))?;
         if let Some(seconds) = self.seconds_left() {
-            writeln!(out, "Time left:       {}", clock(seconds))?;
+            writeln!(out, "Time left:       {}", human::clock(seconds))?;
         }
         let (done, total) = (progress.bytes, progress.bytes_total);
         writeln!(out, "Total to scrub:  {}", human::bytes(total))?;
@@ -232,11 +232,6 @@ impl ScrubStatus {
             None => Ok(()),
         }
     }
-}
-
-/// `1:02:03`
-fn clock(seconds: u64) -> String {
-    format!("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
 /// Milliseconds that the earlier parts and this one took.

@@ -14,10 +14,11 @@ use spinney::blockdev::Locator;
 pub(super) struct EndingServer(OwnedFd);
 
 impl EndingServer {
-    /// The server of the mount at `dir`, if its image lies on a device elsewhere.
+    /// The server of the mount at `dir`, if its image lies on a device elsewhere, or on several: these may have changed
+    /// since, so the locks of those that are known do not tell whether all are free.
     pub(super) fn find(image: &Path, dir: &Path) -> Option<Self> {
         let devices = Locator::parse_list(image).unwrap_or_default();
-        if devices.iter().all(|device| device.path().is_some()) {
+        if devices.len() <= 1 && devices.iter().all(|device| device.path().is_some()) {
             return None;
         }
         let processes = std::fs::read_dir("/proc").ok()?.flatten();

@@ -9,6 +9,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
+/// A person asks for it, under any name of the program.
+const HELP: &str = "--help";
+
 /// Rewrites a helper's command line; any other stays as it is. `is_command` knows the names of
 /// commands, which are no images.
 pub(crate) fn rewrite(args: Vec<OsString>, is_command: impl Fn(&OsStr) -> bool) -> Vec<OsString> {
@@ -36,6 +39,7 @@ fn mount(rest: &[OsString]) -> Vec<OsString> {
     while let Some(word) = rest.next() {
         match word.to_str() {
             Some("-o") => words.value("-o", rest.next()),
+            Some(HELP) => words.flag(HELP),
             // The type is in the name; the caller sets the namespace.
             Some("-t" | "-N") => drop(rest.next()),
             Some(flags) if is_flags(flags) => {
@@ -63,6 +67,7 @@ fn umount(rest: &[OsString]) -> Vec<OsString> {
     while let Some(word) = rest.next() {
         match word.to_str() {
             Some("-t" | "-N" | "-O") => drop(rest.next()),
+            Some(HELP) => words.flag(HELP),
             Some(flags) if is_flags(flags) => {
                 for flag in flags.chars().skip(1) {
                     match flag {
@@ -138,6 +143,8 @@ mod tests {
             ("umount.fuse.spinney /mnt -l -v", "spinney umount --lazy -- /mnt"),
             ("umount.spinney -fn /mnt", "spinney umount -- /mnt"),
             ("mount.spinney -x /a.img /mnt", "spinney mount -x -- /a.img /mnt"),
+            ("mount.spinney --help", "spinney mount --help --"),
+            ("umount.spinney --help", "spinney umount --help --"),
         ] {
             assert_eq!(rewritten(line), wanted);
         }

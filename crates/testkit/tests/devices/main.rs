@@ -2,145 +2,25 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-use std::io;
+mod cases;
+mod probe;
+mod seeds;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use blockdev::{Device, Op};
-use btrfs::{MakeOptions, MemoryDevice, RebuildReport, Volume};
+use blockdev::Device;
+use blockdev::backends::{FileDevice, FileOptions};
+use btrfs::{MakeOptions, RebuildReport, Volume};
+use btrfs_disk::DevId;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_pool::supers;
+use btrfs_store::{GroupState, SpaceKind, Store, StoreOptions};
+
+use probe::{Probe, check, devices, go_on, mirror, noise, open, open_without_others, place_of};
 
 const MIB: u64 = 1 << 20;
-
-/// A device in memory that counts bytes, and fails when it is told to.
-#[derive(Debug)]
-struct Probe {
-    inner: MemoryDevice,
-    name: String,
-    read: AtomicU64,
-    written: AtomicU64,
-    fails: AtomicBool,
-    /// Reads of this range fail.
-    rot: AtomicU64,
-}
-
-impl Probe {
-    fn new(name: &str, bytes: u64) -> Arc<Self> {
-        Arc::new(Self {
-            inner: MemoryDevice::new(bytes),
-            name: name.to_owned(),
-            read: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            fails: AtomicBool::new(false),
-            rot: AtomicU64::new(u64::MAX),
-        })
-    }
-
-    fn reset(&self) {
-        self.read.store(0, Ordering::Relaxed);
-        self.written.store(0, Ordering::Relaxed);
-    }
-
-    fn refuse(&self, op: Op, offset: u64, len: usize) -> blockdev::Result<()> {
-        if self.fails.load(Ordering::Relaxed) {
-            let reason = io::Error::other("unplugged");
-            return Err(blockdev::Error::io(op, &self.name, offset, u64::try_from(len).unwrap(), reason));
-        }
-        Ok(())
-    }
-}
-
-impl Device for Probe {
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn size_bytes(&self) -> u64 {
-        self.inner.size_bytes()
-    }
-    fn is_read_only(&self) -> bool {
-        false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockdev::Result<()> {
-        self.refuse(Op::Read, offset, buf.len())?;
-        let len = u64::try_from(buf.len()).unwrap();
-        let rot = self.rot.load(Ordering::Relaxed);
-        if (offset..offset + len).contains(&rot) {
-            return Err(blockdev::Error::io(Op::Read, &self.name, offset, len, io::Error::other("rotten")));
-        }
-        self.read.fetch_add(len, Ordering::Relaxed);
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> blockdev::Result<()> {
-        let len: usize = parts.iter().map(|part| part.len()).sum();
-        self.refuse(Op::Write, offset, len)?;
-        self.written.fetch_add(u64::try_from(len).unwrap(), Ordering::Relaxed);
-        self.inner.write_at(offset, parts)
-    }
-    fn flush(&self) -> blockdev::Result<()> {
-        self.refuse(Op::Flush, 0, 0)
-    }
-    fn discard(&self, offset: u64, len: u64) -> blockdev::Result<()> {
-        self.inner.discard(offset, len)
-    }
-    fn grow(&self, size_bytes: u64) -> blockdev::Result<()> {
-        self.inner.grow(size_bytes)
-    }
-}
-
-fn devices(probes: &[&Arc<Probe>]) -> Vec<Arc<dyn Device>> {
-    probes.iter().map(|probe| -> Arc<dyn Device> { Arc::<Probe>::clone(probe) }).collect()
-}
-
-fn mirror(probes: &[&Arc<Probe>]) -> Volume {
-    let (data_profile, metadata_profile) = (BlockGroupFlags::RAID1, BlockGroupFlags::RAID1);
-    let make = MakeOptions { data_profile, metadata_profile, ..MakeOptions::default() };
-    Volume::options().make_devices(devices(probes), &make).unwrap()
-}
-
-fn open(probes: &[&Arc<Probe>]) -> Volume {
-    Volume::options().open_devices(devices(probes)).unwrap()
-}
-
-fn open_without_others(probes: &[&Arc<Probe>]) -> Volume {
-    Volume::options().degraded(true).open_devices(devices(probes)).unwrap()
-}
-
-/// Bytes that differ everywhere.
-fn noise(seed: u64, len: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let words = (0..len.div_ceil(8)).flat_map(|_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    });
-    words.take(usize::try_from(len).unwrap()).collect()
-}
-
-fn check(probes: &[&Arc<Probe>]) {
-    use btrfs_check::PassTable as _;
-    let passes = btrfs_check::Pass::all().iter().map(|info| info.pass).collect();
-    let options = btrfs_check::Options { passes, threads: 1, ..btrfs_check::Options::default() };
-    let report = btrfs_check::check(&devices(probes), &options, &()).unwrap();
-    assert!(report.counts.is_empty(), "{:?}", report.findings);
-}
-
-fn go_on(_: &RebuildReport) -> ControlFlow<()> {
-    ControlFlow::Continue(())
-}
-
-/// The byte of a device where these bytes are.
-fn place_of(probe: &Probe, wanted: &[u8]) -> u64 {
-    let mut found = vec![0; wanted.len()];
-    let mut places = (0..probe.size_bytes() - 4096).step_by(4096);
-    let mut is_it = |at: &u64| {
-        probe.inner.read_at(*at, &mut found).unwrap();
-        found == wanted
-    };
-    places.find(|at| is_it(at)).unwrap()
-}
 
 #[test]
 fn a_resync_reads_and_writes_what_changed() {
@@ -317,6 +197,116 @@ fn a_volume_goes_on_without_a_device_that_fails() {
     assert!(read(&open_without_others(&[&b])));
 }
 
+/// The volume went on as if nothing had happened, filled the rest of the file with holes, and could not be opened later.
+#[test]
+fn a_file_that_is_truncated_while_in_use_is_given_up() {
+    for reads_first in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = ["a.img", "b.img"].map(|name| dir.path().join(name));
+        let file = |path: &std::path::Path| -> Arc<dyn Device> {
+            Arc::new(FileDevice::open(path, &FileOptions::default()).unwrap())
+        };
+        for path in [&a, &b] {
+            std::fs::File::create(path).unwrap().set_len(300 * MIB).unwrap();
+        }
+        let (data_profile, metadata_profile) = (BlockGroupFlags::RAID1, BlockGroupFlags::RAID1);
+        let make = MakeOptions { data_profile, metadata_profile, ..MakeOptions::default() };
+        let volume = Volume::options().make_devices(vec![file(&a), file(&b)], &make).unwrap();
+        for part in 0..4 {
+            volume.write(format!("before{part}"), noise(part, 4 * MIB)).unwrap();
+        }
+        volume.close().unwrap();
+        let volume = Volume::options().open_devices(vec![file(&a), file(&b)]).unwrap();
+        std::fs::File::options().write(true).open(&b).unwrap().set_len(10 * MIB).unwrap();
+        if reads_first {
+            assert!((0..4).all(|part| volume.read(format!("before{part}")).unwrap() == noise(part, 4 * MIB)));
+        }
+        volume.write("after", noise(9, MIB)).unwrap();
+        volume.sync().unwrap();
+        assert!(volume.devices().iter().any(|device| device.is_missing && device.id.0 == 2), "{:?}", volume.devices());
+        assert!((0..4).all(|part| volume.read(format!("before{part}")).unwrap() == noise(part, 4 * MIB)));
+        volume.close().unwrap();
+        let refused = Volume::options().open_devices(vec![file(&a), file(&b)]).unwrap_err().to_string();
+        assert!(refused.contains("missed commits"), "{refused}");
+        let alone = Volume::options().degraded(true).open_device(file(&a)).unwrap();
+        assert!(alone.read("after").unwrap() == noise(9, MIB));
+        alone.close().unwrap();
+    }
+}
+
+#[test]
+fn a_device_that_is_cut_short_is_named_when_it_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = ["a.img", "b.img"].map(|name| dir.path().join(name));
+    for path in [&a, &b] {
+        std::fs::File::create(path).unwrap().set_len(300 * MIB).unwrap();
+    }
+    let file = |path: &std::path::Path| -> Arc<dyn Device> {
+        Arc::new(FileDevice::open(path, &FileOptions::default()).unwrap())
+    };
+    let (data_profile, metadata_profile) = (BlockGroupFlags::RAID1, BlockGroupFlags::RAID1);
+    let make = MakeOptions { data_profile, metadata_profile, ..MakeOptions::default() };
+    Volume::options().make_devices(vec![file(&a), file(&b)], &make).unwrap().close().unwrap();
+    std::fs::File::options().write(true).open(&b).unwrap().set_len(100 * MIB).unwrap();
+    for (read_only, resync) in [(false, false), (true, false), (false, true)] {
+        let options = Volume::options().read_only(read_only).resync(resync);
+        let refused = options.open_devices(vec![file(&a), file(&b)]).unwrap_err().to_string();
+        let expected = "b.img (device 2) has 104857600 bytes, and the file system uses 314572800 of it";
+        assert!(refused.contains(expected) && refused.contains("-o degraded"), "{refused}");
+    }
+    Volume::options().degraded(true).open_device(file(&a)).unwrap().close().unwrap();
+}
+
+/// Old programs left block groups with one copy in mirrored volumes.
+#[test]
+fn an_empty_group_without_a_copy_does_not_end_writing() {
+    let (a, b) = (Probe::new("a", 300 * MIB), Probe::new("b", 400 * MIB));
+    let volume = mirror(&[&a, &b]);
+    volume.write("before", noise(1, MIB)).unwrap();
+    volume.close().unwrap();
+    let store = Store::open(devices(&[&a, &b]), &StoreOptions::default()).unwrap();
+    store.set_target(SpaceKind::Data, Some(BlockGroupFlags::DATA));
+    store.add_group(SpaceKind::Data).unwrap();
+    store.set_target(SpaceKind::Data, None);
+    let single = |group: &&GroupState| group.flags == BlockGroupFlags::DATA;
+    let groups = store.groups();
+    assert_eq!(groups.iter().find(single).unwrap().stripes[0].device, DevId(2), "on the larger device");
+    store.commit().unwrap();
+    drop(store);
+    let volume = open(&[&a, &b]);
+    b.fails.store(true, Ordering::Relaxed);
+    for part in 0..5 {
+        volume.write(format!("during{part}"), noise(part + 10, 16 * MIB)).unwrap();
+        volume.sync().unwrap();
+    }
+    assert!(volume.devices().iter().any(|device| device.is_missing && device.id.0 == 2));
+    volume.close().unwrap();
+    // Nor does it keep anyone from writing without the device, or from removing it.
+    let (c, d) = (Probe::new("c", 400 * MIB), Probe::new("d", 400 * MIB));
+    let volume = open_without_others(&[&a]);
+    volume.add_device(&devices(&[&c])[0]).unwrap();
+    volume.remove_device(2, &mut |_| ControlFlow::Continue(())).unwrap();
+    volume.replace_device(1, Arc::<Probe>::clone(&d), &mut go_on).unwrap();
+    volume.close().unwrap();
+    check(&[&c, &d]);
+    let volume = open_without_others(&[&c]);
+    assert!((0..5).all(|part| volume.read(format!("during{part}")).unwrap() == noise(part + 10, 16 * MIB)));
+}
+
+/// A block group with one copy was the newest one, and later ones got one copy, too.
+#[test]
+fn new_groups_have_as_many_copies_as_any() {
+    let (a, b) = (Probe::new("a", 600 * MIB), Probe::new("b", 600 * MIB));
+    mirror(&[&a, &b]).close().unwrap();
+    let store = Store::open(devices(&[&a, &b]), &StoreOptions::default()).unwrap();
+    store.set_target(SpaceKind::Data, Some(BlockGroupFlags::DATA));
+    store.add_group(SpaceKind::Data).unwrap();
+    store.set_target(SpaceKind::Data, None);
+    store.add_group(SpaceKind::Data).unwrap();
+    let newest = store.groups().last().unwrap().flags;
+    assert_eq!(newest, BlockGroupFlags::DATA | BlockGroupFlags::RAID1);
+}
+
 #[test]
 fn a_failure_that_leaves_no_copy_ends_writing() {
     let (a, b) = (Probe::new("a", 300 * MIB), Probe::new("b", 300 * MIB));
@@ -380,6 +370,39 @@ fn a_replace_that_is_cut_short_leaves_the_volume_as_it_was() {
     volume.close().unwrap();
     check(&[&a, &b]);
     assert!(supers::read_one(&*c, 0).is_err());
+}
+
+#[test]
+fn a_cancelled_replace_leaves_an_empty_target() {
+    let (a, b, c) = (Probe::new("a", 300 * MIB), Probe::new("b", 300 * MIB), Probe::new("c", 300 * MIB));
+    let volume = mirror(&[&a, &b]);
+    volume.write("file", noise(1, 24 * MIB)).unwrap();
+    let (mut steps, mut last) = (0, RebuildReport::default());
+    let target = || -> Arc<dyn Device> { Arc::<Probe>::clone(&c) };
+    let cancelled = volume.replace_device(2, target(), &mut |report| {
+        steps += 1;
+        assert!(report.done_bytes >= last.done_bytes && report.done_bytes <= report.total_bytes, "{report:?}");
+        last = report.clone();
+        assert!(supers::marked_target(&*c).is_some(), "it is known as a target");
+        if steps > 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(cancelled.unwrap_err().errno(), vfs::Errno::ECANCELED);
+    let mut bytes = vec![0; usize::try_from(c.size_bytes()).unwrap()];
+    c.inner.read_at(0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 0), "the target is empty");
+    let report = volume.replace_device(2, target(), &mut go_on).unwrap();
+    assert_eq!(report.done_bytes, report.total_bytes);
+    assert!(report.total_bytes >= 2 * 24 * MIB, "{report:?}");
+    // A target that is too small is refused, and stays as it is.
+    let small = Probe::new("small", 100 * MIB);
+    small.inner.write_at(5 * MIB, &[b"precious"]).unwrap();
+    let refused = volume.replace_device(2, Arc::<Probe>::clone(&small), &mut go_on).unwrap_err().to_string();
+    assert!(refused.contains("small is too small: it has 104857600 bytes"), "{refused}");
+    let mut bytes = [0; 8];
+    small.inner.read_at(5 * MIB, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"precious");
+    volume.close().unwrap();
+    check(&[&a, &c]);
 }
 
 #[test]
