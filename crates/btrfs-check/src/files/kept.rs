@@ -24,8 +24,11 @@ pub(super) struct Kept {
     pub(super) found: Arc<Found>,
 }
 
-/// Results of leaves, or runs of them, each with the leaf before it.
-pub(super) struct Cache<L>(Mutex<HashMap<(Option<u64>, L), Vec<Kept>>>);
+/// Leaves, or a run of them, with the leaf before.
+type Key<L> = (Option<u64>, L);
+
+/// Results of leaves, or runs of them.
+pub(super) struct Cache<L>(Mutex<HashMap<Key<L>, Vec<Kept>>>);
 
 impl<L> Default for Cache<L> {
     fn default() -> Self {
@@ -35,12 +38,12 @@ impl<L> Default for Cache<L> {
 
 impl<L: Eq + Hash> Cache<L> {
     /// The result, if the same leaves are behind.
-    pub(super) fn get<I: Iterator<Item = u64>>(&self, key: &(Option<u64>, L), behind: impl Fn() -> I) -> Option<Kept> {
+    pub(super) fn get<I: Iterator<Item = u64>>(&self, key: &Key<L>, behind: impl Fn() -> I) -> Option<Kept> {
         let known = lock(&self.0);
         known.get(key)?.iter().find(|kept| scan::goes_on(&kept.behind, behind())).cloned()
     }
 
-    pub(super) fn put(&self, key: (Option<u64>, L), result: Kept) {
+    pub(super) fn put(&self, key: Key<L>, result: Kept) {
         let mut known = lock(&self.0);
         if known.len() >= ENTRIES_MAX {
             known.clear();
