@@ -6,14 +6,18 @@ use fuse::{Channel, Session, SessionOptions, Sort};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::io::{self, Read as _, Write as _};
 use std::num::NonZero;
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::thread;
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
-use vhost_user_backend::{VhostUserBackend, VringMutex, VringT};
+use vhost_user_backend::{VhostUserBackend, VringEpollHandler, VringMutex, VringT};
 use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::{DescriptorChain, QueueT as _};
-use vm_memory::{GuestAddressSpace as _, GuestMemoryAtomic, GuestMemoryLoadGuard, GuestMemoryMmap};
+use vm_memory::{
+    GuestAddressSpace as _, GuestMemory as _, GuestMemoryAtomic, GuestMemoryLoadGuard, GuestMemoryMmap,
+    GuestMemoryRegion as _,
+};
 use vmm_sys_util::epoll::EventSet;
 use vmm_sys_util::event::{EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier};
 
@@ -43,8 +47,9 @@ struct State {
     apart: Apart,
     channel: Arc<dyn Channel>,
     buffers: Mutex<Vec<Buffers>>,
-    /// For each queue, the means to end its thread.
-    exits: Vec<Mutex<Option<(EventConsumer, EventNotifier)>>>,
+    queue_count: usize,
+    /// Ends the threads of the queues. (The library's own events for this are never closed by it.)
+    end: (EventConsumer, EventNotifier),
 }
 
 /// A request and its reply.
@@ -80,7 +85,6 @@ impl Device {
     /// # Errors
     /// Those of the system.
     pub(crate) fn new(open: Arc<OpenVolume>, options: SessionOptions, memory: Memory) -> io::Result<Self> {
-        let exit = |_| Ok(Mutex::new(Some(new_event_consumer_and_notifier(EventFlag::CLOEXEC | EventFlag::NONBLOCK)?)));
         Ok(Self(Arc::new(State {
             open,
             options,
@@ -89,8 +93,30 @@ impl Device {
             apart: Apart::default(),
             channel: Arc::new(NoNotifications),
             buffers: Mutex::default(),
-            exits: (0..queue_count()).map(exit).collect::<io::Result<_>>()?,
+            queue_count: queue_count(),
+            end: new_event_consumer_and_notifier(EventFlag::CLOEXEC | EventFlag::NONBLOCK)?,
         })))
+    }
+
+    /// Lets [`Self::end_queues`] end the thread of a queue.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn watch_end(&self, thread: &VringEpollHandler<Self>) -> io::Result<()> {
+        let event = u64::try_from(self.end_event()).unwrap_or(u64::MAX);
+        thread.register_listener(self.0.end.0.as_raw_fd(), EventSet::IN, event)
+    }
+
+    /// Ends the threads of the queues.
+    pub(crate) fn end_queues(&self) {
+        if let Err(error) = self.0.end.1.notify() {
+            tracing::warn!(%error, "the threads of the queues could not be ended");
+        }
+    }
+
+    /// The number of the event that ends a thread: behind those of the queues and of the library.
+    fn end_event(&self) -> usize {
+        self.0.queue_count + 1
     }
 
     /// Makes everything durable after the last request.
@@ -205,7 +231,7 @@ impl VhostUserBackend for Device {
     type Vring = Ring;
 
     fn num_queues(&self) -> usize {
-        self.0.exits.len()
+        self.0.queue_count
     }
 
     fn max_queue_size(&self) -> usize {
@@ -223,16 +249,21 @@ impl VhostUserBackend for Device {
 
     fn set_event_idx(&self, _enabled: bool) {}
 
-    fn update_memory(&self, _memory: Memory) -> io::Result<()> {
+    /// Refuses memory behind the end of its file: an access would kill this process.
+    fn update_memory(&self, memory: Memory) -> io::Result<()> {
+        for region in memory.memory().iter() {
+            let Some(place) = region.file_offset() else { continue };
+            let (end, len) = (place.start().saturating_add(region.len()), place.file().metadata()?.len());
+            if end > len {
+                let text = format!("the guest's memory ends at byte {end} of its file, which has {len} bytes");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+            }
+        }
         Ok(())
     }
 
     fn queues_per_thread(&self) -> Vec<u64> {
         (0..self.num_queues()).map(|queue| 1 << queue).collect()
-    }
-
-    fn exit_event(&self, thread: usize) -> Option<(EventConsumer, EventNotifier)> {
-        self.0.exits.get(thread)?.lock().take()
     }
 
     fn stop_vring(&self, _queue: u32) -> io::Result<()> {
@@ -241,6 +272,9 @@ impl VhostUserBackend for Device {
     }
 
     fn handle_event(&self, ring: u16, events: EventSet, rings: &[Ring], _thread: usize) -> io::Result<()> {
+        if usize::from(ring) == self.end_event() {
+            return Err(io::Error::other("the connection has ended"));
+        }
         match rings.get(usize::from(ring)) {
             Some(ring) if events == EventSet::IN => self.take_all(ring),
             _ => Ok(()),

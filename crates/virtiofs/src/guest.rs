@@ -64,8 +64,16 @@ impl Guest {
         let device =
             Device::new(open, options, memory.clone()).map_err(|error| Error::Connection(error.to_string()))?;
         let mut daemon = VhostUserDaemon::new("vhost-user".to_owned(), device.clone(), memory).map_err(failed)?;
-        daemon.start(&mut Listener::from(listener)).map_err(failed)?;
-        Ok(Self { daemon, device })
+        let threads = daemon.get_epoll_handlers();
+        let watched = threads.iter().try_for_each(|thread| device.watch_end(thread));
+        let started = match watched {
+            Ok(()) => daemon.start(&mut Listener::from(listener)).map_err(failed),
+            Err(error) => Err(Error::Connection(error.to_string())),
+        };
+        if started.is_err() {
+            device.end_queues();
+        }
+        started.map(|()| Self { daemon, device })
     }
 
     /// The means to end the connection from another thread.
@@ -83,9 +91,7 @@ impl Guest {
             Err(DaemonError::HandleRequest(VhostError::Disconnected | VhostError::PartialMessage)) => Ok(()),
             served => served.map_err(failed),
         };
-        for thread in self.daemon.get_epoll_handlers() {
-            thread.send_exit_event();
-        }
+        self.device.end_queues();
         // Joins the threads of the queues.
         drop(self.daemon);
         self.device.end().map_err(Error::End)?;

@@ -81,6 +81,8 @@ pub struct Repository {
     tag: Option<String>,
     writing: Option<Writing>,
     is_claimed: bool,
+    /// There is no manifest yet.
+    is_new: bool,
     /// States that can be restored, as far as the manifest and its lists tell.
     whole: BTreeSet<[u8; 16]>,
     losses: Vec<String>,
@@ -124,6 +126,7 @@ impl Repository {
             tag: None,
             writing,
             is_claimed: false,
+            is_new: true,
             whole: BTreeSet::new(),
             losses: Vec::new(),
         };
@@ -132,9 +135,15 @@ impl Repository {
             if tag.is_none() && repository.writing.is_some() {
                 return Err(Error::NoConditions(repository.store.name()));
             }
-            (repository.catalog, repository.tag) = (catalog, tag);
+            (repository.catalog, repository.tag, repository.is_new) = (catalog, tag, false);
         }
         Ok(repository)
+    }
+
+    /// True when it was opened without a manifest: no backup was ever made there.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// The manifest and its tag; `None` if there is none.

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use crate::commands::failure::Failure;
 use crate::commands::kernel;
+use spinney::mounts;
 
 /// Longest attribute value in Linux, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -26,9 +27,7 @@ where
 {
     let mut text = vec![0; TEXT_BYTES_MAX];
     let len = kernel::read_attribute(path, name, &mut text).map_err(|error| match error {
-        error if error == Errno::OPNOTSUPP || error == kernel::NO_ATTRIBUTE => {
-            refusal(path, &format!("its server does not {lacks}: it is of another version"))
-        }
+        error if error == Errno::OPNOTSUPP || error == kernel::NO_ATTRIBUTE => missing(path, lacks),
         error => Error::new(io::Error::from(error)).context(path.display().to_string()),
     })?;
     text.truncate(len);
@@ -50,9 +49,18 @@ pub(super) fn order(
     kernel::write_attribute(dir, name, text.as_bytes()).map_err(|error| match error {
         error if let Some(own) = own(error) => own,
         Errno::PERM => refusal(dir, "this is for root, and for the user who mounted it"),
-        Errno::OPNOTSUPP => refusal(dir, &format!("its server does not {lacks}: it is of another version")),
+        Errno::OPNOTSUPP => missing(dir, lacks),
         error => Error::new(io::Error::from(error)).context(dir.display().to_string()),
     })
+}
+
+/// A server that does not know a report or an order, or none: a mount whose server was killed is a plain directory.
+fn missing(path: &Path, lacks: &str) -> Error {
+    let is_mount = std::fs::metadata(path).is_ok_and(|found| mounts::of(&found).is_ok_and(|row| row.is_some()));
+    match is_mount {
+        true => refusal(path, &format!("its server does not {lacks}: it is of another version")),
+        false => refusal(path, "no mount any more: its server has ended"),
+    }
 }
 
 /// The refusal of an order by a mount.

@@ -97,3 +97,43 @@ fn a_queue_that_claims_more_than_it_has_ends_the_queue_alone() {
     let _ = vmm.wait_shortly();
     vmm.end().unwrap();
 }
+
+/// The server was killed by a signal when it looked at such memory.
+#[test]
+fn memory_behind_the_end_of_its_file_ends_the_connection() {
+    let mut vmm = Vmm::new();
+    vmm.mount();
+    assert!(!vmm.tell_too_much_memory());
+    let error = vmm.end().unwrap_err().to_string();
+    assert!(error.contains("of its file, which has 8388608 bytes"), "{error}");
+}
+
+/// A descriptor of each queue's thread was never closed: a server ended after some hundred connections.
+#[test]
+fn connections_leave_no_descriptors() {
+    let descriptors = || {
+        let dir = std::fs::read_dir("/proc/self/fd").unwrap();
+        dir.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok())
+            .filter(|target| target.as_os_str() == "anon_inode:[eventfd]")
+            .count()
+    };
+    let connect = || {
+        let mut vmm = Vmm::new();
+        vmm.mount();
+        vmm.end().unwrap();
+    };
+    connect();
+    // Other tests have connections meanwhile.
+    let least = || {
+        (0..20)
+            .map(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                descriptors()
+            })
+            .min()
+    };
+    let before = least().unwrap();
+    (0..40).for_each(|_| connect());
+    let after = least().unwrap();
+    assert!(after < before + 40, "{before} descriptors, and then {after}");
+}

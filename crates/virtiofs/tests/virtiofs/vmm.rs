@@ -106,6 +106,20 @@ impl Vmm {
         }
     }
 
+    /// Says that the guest's memory goes on behind the end of its file; false if the device ends the connection.
+    pub(crate) fn tell_too_much_memory(&mut self) -> bool {
+        let region = self.memory.find_region(GuestAddress(0)).unwrap();
+        let mut told = VhostUserMemoryRegionInfo::from_guest_region(region).unwrap();
+        told.memory_size *= 1 << 16;
+        let frontend = self.frontend.as_mut().unwrap();
+        // The first call may be told before the device has looked.
+        frontend.set_mem_table(&[told]).is_ok()
+            && (0..50).all(|_| {
+                thread::sleep(Duration::from_millis(10));
+                frontend.get_features().is_ok()
+            })
+    }
+
     /// Offers a chain of descriptors, the first of which is number 0.
     pub(crate) fn offer(&mut self, chain: &[Descriptor]) {
         for (number, (address, len, flags, next)) in (0_u64..).zip(chain) {

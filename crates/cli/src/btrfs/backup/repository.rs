@@ -48,7 +48,11 @@ pub(super) fn open_to_write(place: &str, name: &Name, how: &How<'_>) -> Result<R
 }
 
 pub(super) fn open_to_read(place: &str) -> Result<Repository> {
-    Repository::read(open_store(place).map_err(failure)?).map_err(failure)
+    let repository = Repository::read(open_store(place).map_err(failure)?).map_err(failure)?;
+    if repository.is_new() {
+        return Err(Failure::refused(format!("{place}: no backup was made there: it has no manifest")).into());
+    }
+    Ok(repository)
 }
 
 /// The identities in the files that were named.
