@@ -1,7 +1,8 @@
 //! Waits for a lock in a loop before the thread sleeps.
 //!
 //! A sleeping thread has to be woken: that takes 5 to 100 us, of which the thread that lets go of the lock pays a part
-//! each time. Most locks are held for less. So a thread looks at the lock again and again for [`SPIN`], and sleeps then.
+//! each time. Most locks are held for less. So a thread looks at the lock again and again for [`SPIN`], and then
+//! sleeps.
 //! Where there is one processor it sleeps at once, since the holder cannot run meanwhile.
 //!
 //! Callers: `locks`.

@@ -31,7 +31,7 @@ impl OsStrExt for OsStr {
 
 /// Bytes of a name that is owned.
 pub trait OsStringExt {
-    /// The name with these bytes. What is no UTF-8 in them becomes unpaired surrogates.
+    /// The name with these bytes; bytes that are no UTF-8 become unpaired surrogates.
     fn from_vec(bytes: Vec<u8>) -> Self;
     /// Its bytes, as UTF-8.
     fn into_vec(self) -> Vec<u8>;

@@ -15,7 +15,7 @@ use virtio_bindings::virtio_config::VIRTIO_F_VERSION_1;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::{DescriptorChain, QueueT as _};
 use vm_memory::{
-    GuestAddressSpace as _, GuestMemory as _, GuestMemoryAtomic, GuestMemoryLoadGuard, GuestMemoryMmap,
+    GuestAddressSpace as _, GuestMemoryAtomic, GuestMemoryBackend as _, GuestMemoryLoadGuard, GuestMemoryMmap,
     GuestMemoryRegion as _,
 };
 use vmm_sys_util::epoll::EventSet;

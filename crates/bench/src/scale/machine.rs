@@ -19,7 +19,7 @@ const NUMBERS: usize = 1 << 15;
 /// How many it looks up.
 const LOOKS: usize = 1 << 21;
 
-/// What was measured.
+/// The measurements.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Machine {
     pub(super) costs: Costs,

@@ -121,7 +121,7 @@ fn measured(kind: Kind, older: Option<Older>, options: &Options, (image, machine
         }
     }
     let recorded = recorded(kind, image, seconds[0] * 1e9)?;
-    // What two real threads share slows both down; processors of the simulation share nothing but locks.
+    // Two real threads slow each other down by all that they share; processors of the simulation share locks alone.
     let costs = Costs { transfer_ns: options.transfer_ns, ..machine.costs };
     let alone: Vec<_> = PROCESSORS.iter().map(|count| simulate(&recorded, *count, (costs, 1.0))).collect();
     let beside = simulate(&recorded, 2, (machine.costs, machine.slower_beside));
@@ -176,7 +176,7 @@ fn recorded(kind: Kind, image: &Path, plain_ns: f64) -> Result<Operations> {
     }
     trace::record(false);
     statistics::measure(&["none"]);
-    let mine = statistics::this_thread();
+    let mine = trace::thread_number();
     let recorded = trace::take().into_iter().find(|recorded| recorded.thread == mine).unwrap_or_default();
     anyhow::ensure!(!recorded.is_cut, "more steps than a recording keeps");
     let took: u64 = spans.iter().map(|span| span.to_ns - span.from_ns).sum();

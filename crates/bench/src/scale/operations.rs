@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use host::statistics::trace::{Event, Step};
 
-/// What one worker does without waiting: work, and then one step with a lock.
+/// A part of what one worker does, without waiting: work, and then one step with a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) work_ns: u64,

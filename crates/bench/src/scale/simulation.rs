@@ -1,9 +1,9 @@
 //! Simulates recorded operations on more processors than there are. Called by `mod`.
 //!
 //! Each processor runs one worker, which does its operations one after the other. Work takes its recorded time. A lock
-//! that is held makes a worker wait: in a loop at first, and asleep from [`Costs::spin_ns`] on. A lock that becomes free
-//! goes to the first worker that waits in a loop. If all of them sleep, the first is woken, and tries again when it
-//! runs; others that come before have the lock. A lock, or a shared atomic, that another worker had last costs the
+//! that is held makes a worker wait: in a loop at first, and asleep from [`Costs::spin_ns`] on. A lock that becomes
+//! free goes to the first worker that waits in a loop. If all of them sleep, the first is woken, and tries again when
+//! it runs; others that come before have the lock. A lock, or a shared atomic, that another worker had last costs the
 //! transfer of its cache line; transfers of one line follow each other.
 //!
 //! Left out: the cache lines of the data that a lock protects, the page cache and the locks of the kernel, the memory's
@@ -23,7 +23,7 @@ pub(super) struct Costs {
     pub(super) spin_ns: u64,
     /// From the wake-up of a sleeping worker until it runs.
     pub(super) wake_ns: u64,
-    /// What waking another one costs the worker that lets go of a lock.
+    /// The time of the call that wakes another one, for the worker that lets go of a lock.
     pub(super) call_ns: u64,
 }
 
@@ -42,7 +42,7 @@ struct Lock {
     /// Workers that have it.
     holders: usize,
     is_exclusive: bool,
-    /// Who changed its cache line last, and when the line is free.
+    /// The worker that changed its cache line last, and when the line is free.
     last: usize,
     free_ns: u64,
     queue: VecDeque<Waiter>,
@@ -122,7 +122,7 @@ impl Simulation<'_> {
                 self.outcome.ns = self.outcome.ns.max(now);
                 self.act(worker, now);
             }
-            // Nobody can go on: give a lock to the first who waits.
+            // No worker can go on: give a lock to the first that waits.
             let stuck = self.locks.iter().position(|lock| !lock.queue.is_empty());
             let Some(lock) = stuck else { return self.outcome };
             self.outcome.forced += 1;

@@ -1,4 +1,5 @@
-//! The workloads of `bench scale`: calls of the library by numbered workers, each with files of its own. Called by `mod`.
+//! The workloads of `bench scale`: calls of the library by numbered workers, each with files of its own. Called by
+//! `mod`.
 
 use std::path::Path;
 

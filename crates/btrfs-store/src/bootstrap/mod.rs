@@ -391,8 +391,8 @@ fn space(parts: &Parts, core: &CoreTrees, fields: &DiskSuperblock, options: &Sto
             // Nothing is lost of an empty group, and nothing may be written to it.
             info.read_only = true;
         }
-        // Groups of a seed and groups with parity are not written, but they can be emptied. Empty ones with fewer copies
-        // than others of their kind, which old programs left, would have data that a lost device takes along.
+        // Groups of a seed and groups with parity are not written, but they can be emptied. Empty ones with fewer
+        // copies than others of their kind, which old programs left, would have data that a lost device takes along.
         let most = most_losses.get(&kind(info.flags)).copied().unwrap_or(0);
         let is_weak = info.used == 0 && losses_max(info.flags) < most;
         let is_only_left = has_parity(info.flags) || parts.is_on_seed(info.start) || is_weak;

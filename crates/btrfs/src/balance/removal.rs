@@ -47,7 +47,7 @@ fn check(core: &Core, id: DevId) -> Result<()> {
     let is_left = |device: &&btrfs_store::DeviceState| device.id != id && !device.is_missing && !device.is_seed;
     let left = devices.iter().filter(is_left).count();
     let needs = |group: &GroupState| Profile::from_flags(group.flags).map_or(1, Profile::devices_min);
-    // What a seed has gets the profile of the newest group of its kind.
+    // The contents of a seed get the profile of the newest group of its kind.
     let groups = core.store.groups();
     let needed = groups.iter().filter(|group| !group.is_on_seed).map(needs).max().unwrap_or(1);
     if needed > left {

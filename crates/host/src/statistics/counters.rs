@@ -1,7 +1,6 @@
 //! Counts the use of locks, each thread in a shard of its own. Builds with the feature `lock-statistics` have it;
 //! `locks` counts through it.
 
-use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64,
@@ -9,17 +8,11 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-use super::{Access, Row, Slot, trace};
+use super::trace::{self, nanoseconds, thread_number};
+use super::{Access, Row, Slot};
 
 /// Shards of the counts of a class: threads beyond this number share.
 const SHARD_COUNT: usize = 16;
-
-thread_local! {
-    /// 0: not numbered yet.
-    static THREAD: Cell<u32> = const { Cell::new(0) };
-}
-
-static NEXT_THREAD: AtomicU32 = AtomicU32::new(1);
 
 impl Row {
     fn add(&mut self, other: &Self) {
@@ -30,17 +23,6 @@ impl Row {
         self.hold_ns += other.hold_ns;
         self.transfers += other.transfers;
     }
-}
-
-/// The number of the calling thread, from 1.
-#[must_use]
-pub fn thread_number() -> u32 {
-    THREAD.with(|thread| {
-        if thread.get() == 0 {
-            thread.set(NEXT_THREAD.fetch_add(1, Relaxed));
-        }
-        thread.get()
-    })
 }
 
 /// All classes of which there ever was a lock, and the names of those that are measured.
@@ -148,10 +130,6 @@ impl Class {
         }
         row
     }
-}
-
-pub(super) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Measures the classes with these names from now on, all where there are no names, and no others.

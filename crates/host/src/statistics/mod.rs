@@ -26,7 +26,7 @@
 #[cfg(feature = "lock-statistics")]
 mod counters;
 #[cfg(feature = "lock-statistics")]
-use counters::{self as kept, nanoseconds, thread_number};
+use counters as kept;
 #[cfg(not(feature = "lock-statistics"))]
 mod no_counters;
 #[cfg(feature = "lock-statistics")]
@@ -36,8 +36,6 @@ use no_counters as kept;
 
 use std::fmt::Write as _;
 
-#[cfg(feature = "lock-statistics")]
-pub use counters::thread_number as this_thread;
 pub use kept::{Class, Watch, measure, reset, rows};
 pub(crate) use kept::{Last, Meter, Timed};
 

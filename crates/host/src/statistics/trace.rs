@@ -3,13 +3,13 @@
 //!
 //! Each thread has a list of its own. Times are nanoseconds since the recording began, by one clock for all threads.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use super::{Access, nanoseconds, thread_number};
+use super::Access;
 
 /// Events that a thread keeps; later ones are dropped, and [`Recorded::is_cut`] says so.
 const EVENTS_MAX: usize = 1 << 23;
@@ -18,7 +18,11 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 static BEGAN: OnceLock<Instant> = OnceLock::new();
 static LISTS: parking_lot::Mutex<Vec<Arc<List>>> = parking_lot::const_mutex(Vec::new());
 
+static NEXT_THREAD: AtomicU32 = AtomicU32::new(1);
+
 thread_local! {
+    /// 0: not numbered yet.
+    static THREAD: Cell<u32> = const { Cell::new(0) };
     static LIST: RefCell<Option<Arc<List>>> = const { RefCell::new(None) };
 }
 
@@ -123,4 +127,19 @@ pub(super) fn let_go(lock: usize, class: &'static str) {
 
 pub(super) fn touched(atomic: usize, class: &'static str) {
     add(atomic, class, Step::Touched);
+}
+
+/// The number of the calling thread, from 1.
+#[must_use]
+pub fn thread_number() -> u32 {
+    THREAD.with(|thread| {
+        if thread.get() == 0 {
+            thread.set(NEXT_THREAD.fetch_add(1, Relaxed));
+        }
+        thread.get()
+    })
+}
+
+pub(super) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

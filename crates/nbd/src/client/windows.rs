@@ -4,9 +4,9 @@
 //! it, and reads that follow each other make the next windows come early, up to [`AHEAD_MAX`]. Windows are larger the
 //! longer the first answer takes. Other reads get a window at their second visit.
 //!
-//! Invariants: windows of at most [`KEPT_BYTES_MAX`] bytes are kept or under way; a write forgets the windows that it touches after
-//! it was answered, before it returns, so that no later read sees older bytes. Failure: a window that cannot be read is
-//! dropped, and the caller reads by itself. Called by `device`.
+//! Invariants: windows of at most [`KEPT_BYTES_MAX`] bytes are kept or under way; a write forgets the windows that it
+//! touches after it was answered, before it returns, so that no later read sees older bytes. Failure: a window that
+//! cannot be read is dropped, and the caller reads by itself. Called by `device`.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

@@ -197,7 +197,8 @@ fn a_volume_goes_on_without_a_device_that_fails() {
     assert!(read(&open_without_others(&[&b])));
 }
 
-/// The volume went on as if nothing had happened, filled the rest of the file with holes, and could not be opened later.
+/// The volume went on as if nothing had happened, filled the rest of the file with holes, and could not be opened
+/// later.
 #[test]
 fn a_file_that_is_truncated_while_in_use_is_given_up() {
     for reads_first in [false, true] {

@@ -1,9 +1,9 @@
 //! Changes the devices of a mounted volume in its server, for a client. Called by `jobs`.
 //!
 //! The words of a job are its name, the number of a device if it is about one, and the name of the file whose
-//! descriptor comes through the stream. The report goes back through the stream, as JSON. [`Changing`] has the progress,
-//! and other clients can cancel the job. A client that is gone asks no
-//! more for the change: it is given up, and all is as before, but for block groups that were moved.
+//! descriptor comes through the stream. The report goes back through the stream, as JSON. [`Changing`] has the
+//! progress, and other clients can cancel the job. A client that is gone asks no more for the change: it is given up,
+//! and all is as before, but for block groups that were moved.
 
 use std::io::Write as _;
 use std::ops::ControlFlow;
