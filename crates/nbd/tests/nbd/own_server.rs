@@ -155,6 +155,8 @@ fn an_unknown_export_is_named() {
 fn announced_reads_in_turns_bring_each_byte_once() {
     const LEN: u64 = 24 << 20;
     let traced = Arc::new(TracingDevice::counting(MemoryDevice::new(SIZE)));
+    // Holes would not be read.
+    traced.inner().write_at(0, &[&vec![7; usize::try_from(SIZE).unwrap()]]).unwrap();
     let own = Own::start(Arc::clone(&traced) as Arc<dyn Device>, false);
     let device = open(&own.locator());
     // The first read says how long windows are.
